@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks import (
     ensembles,
+    fairness,
     growth,
     http,
     matching,
@@ -29,6 +30,7 @@ TABLES = {
     "quality": predictions.quality,
     "latency": predictions.latency,
     "http": http.run,
+    "fairness": fairness.run,
     "requests": requests.run,
     "growth": growth.run,
     "matching": matching.run,
@@ -39,7 +41,7 @@ TABLES = {
     "memory": server.memory,
 }
 WITH_PEERS = {"training", "quality", "latency"}
-WITH_DATA = {*WITH_PEERS, "http", "thresholds", "trainers", "memory"}
+WITH_DATA = {*WITH_PEERS, "http", "fairness", "thresholds", "trainers", "memory"}
 
 
 def split_numbers(text: str) -> range:

@@ -169,13 +169,18 @@ class Overload(NamedTuple):
 
 
 def overload(
-    port: int, requests: Sequence[bytes], rate: float, seconds: float, connections: int
+    port: int,
+    requests: Sequence[bytes],
+    rate: float,
+    seconds: float,
+    connections: int,
+    statuses: frozenset[bytes] = ANSWERED | REFUSED,
 ) -> Overload:
     """Ask `rate` times a second on so many connections, whether the server keeps up or not."""
     following, latencies = cycle(requests), []
     sent_at: dict[int, float] = {}
     n_due = n_sent = n_refused = 0
-    with _connected(port, connections, ANSWERED | REFUSED) as pool:
+    with _connected(port, connections, statuses) as pool:
         start = time.perf_counter()
         while (now := time.perf_counter()) < start + seconds or pool.n_busy:
             n_new = int(rate * min(now - start, seconds)) - n_due
@@ -184,7 +189,7 @@ def overload(
                 sent_at[pool.send(next(following))] = time.perf_counter()
                 n_sent += 1
             for number in pool.answered(0.001):
-                if pool.status[number] in REFUSED:
+                if pool.status[number] not in ANSWERED:
                     n_refused += 1
                 else:
                     latencies.append(time.perf_counter() - sent_at[number])

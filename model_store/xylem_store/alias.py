@@ -178,7 +178,8 @@ def denied_labels(names: Iterable[str]) -> tuple[str, ...]:
     labels = tuple(sorted(set(names)))
     if len(labels) > DENIED_MAX:
         raise BadNames(f"expected at most {DENIED_MAX} denied labels, found {len(labels)}")
-    build_names(labels)
+    if labels:  # most aliases deny none, and the first look at a store reads all aliases
+        build_names(labels)
     return labels
 
 

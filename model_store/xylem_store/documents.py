@@ -21,25 +21,28 @@ def render(document: Mapping[str, Any]) -> bytes:
     return f"{text}\n".encode("ascii")
 
 
+def _fields(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(items)
+    if len(fields) != len(items):
+        raise ValueError("a repeated key")
+    return fields
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_fields, parse_constant=_refuse)
+
+
 def parse(data: bytes, where: str) -> dict[str, Any]:
     """Return the JSON object in `data`.
 
     Raises Corrupt for anything else, including a repeated key and NaN.
     """
 
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        fields = dict(items)
-        if len(fields) != len(items):
-            raise ValueError("a repeated key")
-        return fields
-
-    def constant(name: str) -> None:
-        raise ValueError(name)
-
     try:
-        document = json.loads(
-            data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant
-        )
+        document = _DECODER.decode(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise Corrupt(where, "a JSON object", str(error)[:200]) from error
     if type(document) is not dict:

@@ -1,11 +1,14 @@
 """The paths of a store, and its small files: what its reader and its writers share."""
 
 import contextlib
+import errno
 from pathlib import Path
 
+from xylem_store.errors import StoreUnreadable
 from xylem_store.fs import Entry, FileSystem, reading
 from xylem_store.identifiers import (
     ALIASES,
+    JOURNAL,
     MODELS,
     MOVES,
     VERSIONS,
@@ -16,6 +19,9 @@ from xylem_store.identifiers import (
 )
 from xylem_store.moves import MOVES_BYTES_MAX
 
+JOURNAL_BYTES_MAX = 1 << 20
+"""When the journal is longer, it is removed, and begins anew: readers then look at all models."""
+
 
 class StoreFiles:
     """A store as directories and small files; whatever has another name than ours is ignored."""
@@ -25,13 +31,16 @@ class StoreFiles:
         self.root = Path(root)
         self.fs = fs or FileSystem()
 
-    def home(self, name: str) -> Path:
-        """Return the directory of a model."""
-        return self.root / MODELS / check_model(name)
+    def home(self, name: str, *parts: str) -> Path:
+        """Return the directory of a model, or the path of a part of it.
+
+        It is made of one text: `/` between paths would take a third of a look at many models.
+        """
+        return Path("/".join((str(self.root), MODELS, check_model(name), *parts)))
 
     def version_path(self, name: str, version: int) -> Path:
         """Return the directory of a version."""
-        return self.home(name) / VERSIONS / str(check_version(version))
+        return self.home(name, VERSIONS, str(check_version(version)))
 
     def model_names(self) -> list[str]:
         """Return the names of all directories of models."""
@@ -40,12 +49,38 @@ class StoreFiles:
 
     def alias_names(self, name: str) -> set[str]:
         """Return the aliases of a model that have a document."""
-        entries = self.entries(self.home(name) / ALIASES)
+        entries = self.entries(self.home(name, ALIASES))
         return {alias for entry in entries if (alias := alias_in(entry.name)) is not None}
 
     def moves(self, name: str) -> bytes:
         """Return the bytes of the moves of a model's aliases."""
         return self.read(self.home(name) / MOVES, 2 * MOVES_BYTES_MAX) or b""
+
+    def check_root(self) -> None:
+        """Raise StoreUnreadable unless the store is a readable directory; it may be empty."""
+        try:
+            self.fs.entries(self.root)
+        except OSError as error:
+            kinds = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
+            reason = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
+            raise StoreUnreadable.for_path(
+                self.root, "the directory of the models", reason
+            ) from error
+
+    def note_change(self, name: str) -> None:
+        """Append a model to the journal, after a change and under the model's lock. Never raises.
+
+        Nothing is synced: after a loss of power every reader begins anew.
+        """
+        path = self.root / JOURNAL
+        with contextlib.suppress(OSError):
+            fd = self.fs.append(path)
+            try:
+                self.fs.write(fd, f"{name}\n".encode("ascii"))
+            finally:
+                self.fs.close(fd)
+            if self.fs.stamp(str(path))[1] > JOURNAL_BYTES_MAX:
+                self.fs.unlink(path)
 
     def entries(self, path: Path) -> list[Entry]:
         """Return the entries of a directory; none if it does not exist. Raises StoreUnreadable."""

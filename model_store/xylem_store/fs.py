@@ -144,6 +144,30 @@ class FileSystem:
         with _opened(path) as fd, os.fdopen(os.dup(fd), "rb") as file:
             return file.read(bytes_max + 1)
 
+    def names(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted; none if it does not exist."""
+        missing = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+        with missing, os.scandir(path) as scan:
+            return sorted(entry.name for entry in scan)
+        return []
+
+    def stamp(self, path: str) -> tuple[int, int, int, int]:
+        """Return the inode of a file or directory, its size, and when it last changed.
+
+        The times, in nanoseconds, are of its content and of its status. All are 0 if it does not
+        exist.
+        """
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            status = os.lstat(path)
+            return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        return 0, 0, 0, 0
+
+    def tail(self, path: Path, offset: int, bytes_max: int) -> tuple[int, bytes]:
+        """Return the inode of a file and its bytes from an offset on; 0 if it does not exist."""
+        with contextlib.suppress(FileNotFoundError), _opened(path) as fd:
+            return os.fstat(fd).st_ino, os.pread(fd, bytes_max, offset)
+        return 0, b""
+
     def map(self, path: Path) -> Mapped:
         """Map a file read-only."""
         with _opened(path) as fd:

@@ -81,6 +81,7 @@ VERSIONS = "versions"
 ALIASES = "aliases"
 LAST = "last_version"
 MOVES = "moves"
+JOURNAL = "changes"
 
 _SUFFIX = ".json"
 

@@ -1,7 +1,6 @@
 """The half of the store that reads models, versions and aliases, which is possible at any time."""
 
 import contextlib
-import errno
 import hashlib
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -136,7 +135,7 @@ class StoreReader:
 
     def versions(self, name: str) -> tuple[int, ...]:
         """Return the numbers of a model's versions, ascending; none if the model does not exist."""
-        entries = self._files.entries(self._files.home(name) / VERSIONS)
+        entries = self._files.entries(self._files.home(name, VERSIONS))
         return tuple(sorted(int(e.name) for e in entries if e.is_dir and is_version(e.name)))
 
     def alias(self, name: str, alias: str = LATEST) -> Alias:
@@ -270,17 +269,6 @@ class StoreReader:
             if arrays.get(f"{prefix}{name}") is model.arrays[name]
         }
 
-    def generation(self) -> tuple[object, ...]:
-        """Return a value that differs after any change of a version, an alias or label info.
-
-        It is empty if there is no model; compare for equality only. The errors of what cannot be
-        read are a part of the value. Cost: for each model two directories, the document of each
-        alias, which is as long as the names of labels that it denies, and 8 kB if there is label
-        info. Raises StoreUnreadable unless the store is a directory that can be read.
-        """
-        self._check_root()
-        return tuple((name, *self._traces(name)) for name in self._files.model_names())
-
     def published(self, name: str, made_for: str) -> Manifest | None:
         """Return the manifest of the version that was made for a job, None without one.
 
@@ -316,47 +304,13 @@ class StoreReader:
 
     # --- for writers
 
-    def _traces(self, name: str) -> list[object]:
-        """Return values that change whenever anything of a model that `generation` covers changes.
-
-        The errors of what cannot be read are among them.
-        """
-        home = self._files.home(name)
-        try:
-            traces: list[object] = [*self._files.entries(home / VERSIONS)]
-            files = {
-                home / ALIASES / alias_file(alias): ALIAS_BYTES_MAX
-                for alias in self._files.alias_names(name)
-            }
-        except StoreUnreadable as error:
-            return [str(error)]
-        files[home / LABEL_INFO] = HEAD_BYTES - 1
-        for path, bytes_max in sorted(files.items()):
-            try:
-                traces.append((path.name, self._files.read(path, bytes_max)))
-            except (Corrupt, StoreUnreadable) as error:
-                traces.append((path.name, str(error)))
-        return traces
-
-    def _check_root(self) -> None:
-        """Raise StoreUnreadable unless the store is a readable directory; it may be empty."""
-        try:
-            self._fs.entries(self._files.root)
-        except OSError as error:
-            kinds = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
-            reason = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
-            raise StoreUnreadable.for_path(
-                self._files.root, "the directory of the models", reason
-            ) from error
-
     def alias_names(self, name: str) -> list[str]:
         """Return the names of a model's aliases, sorted; `latest` is always among them."""
         return sorted({LATEST, *self._files.alias_names(name)})
 
     def _document(self, name: str, alias: str) -> Alias | None:
-        data = self._files.read(
-            self._files.home(name) / ALIASES / alias_file(alias), ALIAS_BYTES_MAX
-        )
+        path = self._files.home(name, ALIASES, alias_file(alias))
+        data = self._files.read(path, ALIAS_BYTES_MAX)
         if data is not None:
             return parse_alias(data, f"{name}: alias {alias}")
         return None

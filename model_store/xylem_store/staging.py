@@ -170,7 +170,10 @@ class Staging:
         for part in (VERSIONS, ALIASES):
             make_dirs(self._fs, home, part)
         with locked(self._fs, home):
-            yield
+            try:
+                yield
+            finally:
+                self._files.note_change(name)
 
     @contextlib.contextmanager
     def locked_part(self, part: str) -> Iterator[None]:

@@ -25,6 +25,7 @@ from xylem_store.reading import Check, StoreReader, no_check
 from xylem_store.reading import ModelInfo as ModelInfo
 from xylem_store.staging import Staging
 from xylem_store.version_writing import VersionWriter
+from xylem_store.watching import StoreWatch
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -110,9 +111,14 @@ class Store:
         """
         files = StoreFiles(root, fs)
         self.root = files.root
+        self._files = files
         self.reader = StoreReader(files, check)
         self.writer = StoreWriter(files, self.reader, cause)
         self.encoders = self.writer.encoders
+
+    def watch(self) -> StoreWatch:
+        """Return the models of the store, which its looks bring up to date."""
+        return StoreWatch(self._files, self.reader)
 
     models = _forward(_reader_of, StoreReader.models)
     info = _forward(_reader_of, StoreReader.info)
@@ -129,7 +135,6 @@ class Store:
     label_info = _forward(_reader_of, StoreReader.label_info)
     export_label_info = _forward(_reader_of, StoreReader.export_label_info)
     files_of = _forward(_reader_of, StoreReader.files_of)
-    generation = _forward(_reader_of, StoreReader.generation)
     published = _forward(_reader_of, StoreReader.published)
     archive = _forward(_reader_of, StoreReader.archive)
     export = _forward(_reader_of, StoreReader.export)

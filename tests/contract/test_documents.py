@@ -20,7 +20,7 @@ import xylem_store.errors
 from xylem.admin.jobs.kinds import KINDS
 from xylem.admin.jobs.leases import ClaimLost
 from xylem.api.app import create_app
-from xylem.base.errors import BadInput
+from xylem.base.errors import BadInput, TooManyRequests
 from xylem.base.parameters import Parameters, expected_of
 from xylem.base.settings import ELSEWHERE, Limits, read_settings, variables
 from xylem.cli.application import application
@@ -78,7 +78,7 @@ def rows_of(parameters: type[Parameters]) -> list[str]:
         default = json.dumps(field.default).strip('"')
         expected = expected_of(parameters, name)
         rows.append(
-            f"| `{parameters.prefix}{name}` | {default} | {expected} | {field.description} |"
+            f"| `{parameters.name_prefix}{name}` | {default} | {expected} | {field.description} |"
         )
     return rows
 
@@ -208,7 +208,15 @@ ERRORS = [
     if each.__module__.split(".")[0] in ("xylem", "xylem_store") and each is not ClaimLost
 ]
 """The errors that an answer may tell; ClaimLost never leaves a worker."""
-FAULTS_OF_THE_INPUT = (BadInput, NotFound, Conflict, InvalidName, BadNames, BadSplit)
+FAULTS_OF_THE_CALLER = (
+    BadInput,
+    TooManyRequests,
+    NotFound,
+    Conflict,
+    InvalidName,
+    BadNames,
+    BadSplit,
+)
 
 
 def test_every_error_has_a_status_and_a_code_of_its_own() -> None:
@@ -220,7 +228,8 @@ def test_every_error_has_a_status_and_a_code_of_its_own() -> None:
     wrong = [
         cls
         for cls in ERRORS
-        if (400 <= problems.PROBLEMS[cls.code].status < 500) != issubclass(cls, FAULTS_OF_THE_INPUT)
+        if (400 <= problems.PROBLEMS[cls.code].status < 500)
+        != issubclass(cls, FAULTS_OF_THE_CALLER)
     ]
     assert wrong == []
 
@@ -318,8 +327,9 @@ def test_answers_may_get_new_fields_and_requests_may_not() -> None:
         "Problem",
         "ModelDetails",
         "Thresholds",
+        "SparseLine",  # of a batch: a labelled file may have other fields
     )
-    requests = ("PredictRequest", "TextInstance", "SparseLine", "FeedbackEvent", "RestoreRequest")
+    requests = ("PredictRequest", "TextInstance", "FeedbackEvent", "RestoreRequest")
     assert [name for name in answers if "additionalProperties" in schemas[name]] == []
     assert [name for name in requests if schemas[name]["additionalProperties"] is not False] == []
     assert "enum" not in schemas["Problem"]["properties"]["code"]

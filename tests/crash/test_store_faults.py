@@ -265,7 +265,7 @@ def test_reading_fails_with_a_type(error: int, templates: dict[int, Path]) -> No
         store = Store(templates[2], fs=fs)
         try:
             store.models()
-            store.generation()
+            store.watch().look()
             store.open("m")
         except StoreUnreadable:
             refused += 1

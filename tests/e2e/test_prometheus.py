@@ -70,6 +70,9 @@ XylemErrors{route="r"}
 XylemOverloaded{instance="a"}
   fires   xylem_errors_total{instance="a",code="overloaded"} 0+1x60
   silent  xylem_errors_total{instance="a",code="bad-request"} 0+1x60
+XylemKeysAtTheirLimit{instance="a"}
+  fires   xylem_errors_total{instance="a",code="too-many-requests"} 0+1x60
+  silent  xylem_errors_total{instance="a",code="overloaded"} 0+1x60
 XylemSlowClients{instance="a"}
   fires   xylem_connections_aborted_total{instance="a"} 0+31x60
   silent  xylem_connections_aborted_total{instance="a"} 0+30x60

@@ -23,7 +23,7 @@ OPERATIONS = (
         "unlink",
         "rmdir",
     ),
-    *("entries", "stamp", "read", "map", "lock", "free_bytes"),
+    *("entries", "names", "stamp", "tail", "read", "map", "lock", "free_bytes"),
 )
 
 

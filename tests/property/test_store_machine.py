@@ -113,9 +113,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=names, draft=st.integers(0, 2))
     def publish(self, name: str, draft: int) -> None:
-        generation = self.store.generation()
+        watch = self.store.watch()
+        watch.look()
         self.added(name, draft, self.store.publish(name, DRAFTS[draft]).version)
-        assert self.store.generation() != generation
+        assert watch.look() and list(watch.models.values()) == self.store.models()
 
     @rule(name=names, draft=st.integers(0, 2))
     def publish_beside(self, name: str, draft: int) -> None:

@@ -255,7 +255,7 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
         followers=asyncio.Semaphore(limits.event_streams_max),
         batches=Streams(limits),
         feeds=Streams(limits),
-        draining=admission.draining,
+        admission=admission,
     )
     metrics.open_versions = live.open_versions
     queues = {

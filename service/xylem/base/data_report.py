@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Self
 
 
@@ -67,7 +68,7 @@ class DataReport(NamedTuple):
     examples         the most frequent labels: each with the number of its rows, and the first row
     scripts          the share of each script in a sample of the texts, if there are several
     options          how a table was read, as options of commands; empty for other files
-    findings         of the checks
+    findings         of the checks; workflows add theirs
     weight           the sum of the weights of the rows; None: they have none
     """
 
@@ -81,7 +82,7 @@ class DataReport(NamedTuple):
     examples: tuple[tuple[str, int, RowPlace], ...]
     scripts: dict[str, float]
     options: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: list[Finding]
     weight: float | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -101,6 +102,13 @@ class DataReport(NamedTuple):
             "scripts": self.scripts,
             "options": list(self.options),
         }
+
+    @staticmethod
+    def result_of(reports: Iterable[DataReport | None]) -> dict[str, Any]:
+        """Return `data` of the first report, and the `findings` of all, for a result."""
+        counted = [report for report in reports if report is not None]
+        findings = [finding.as_json() for report in counted for finding in report.findings]
+        return {"data": counted[0].as_json(), "findings": findings} if counted else {}
 
     def lines(self) -> tuple[str, str]:
         """Return the report as two lines for people."""

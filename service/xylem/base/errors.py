@@ -4,7 +4,7 @@
 line exits with 2. Unavailable may succeed later. `docs/errors.md` lists all errors.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 
@@ -15,6 +15,11 @@ class XylemError(Exception):
 
     public_message: str | None = None
     """The message for clients, if the message itself must not be shown to them; else None."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers of the answer that tells the error."""
+        return {}
 
     def __init_subclass__(cls, code: str | None = None) -> None:
         """Set the code of a subclass; without one it has the code of its base class."""
@@ -137,6 +142,11 @@ class AccessRefused(BadInput, code="unauthorized"):
 
     challenge = 'Bearer realm="xylem"'
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return the header with the challenge."""
+        return {"www-authenticate": self.challenge}
+
 
 class KeyRevoked(AccessRefused, code="key-revoked"):
     """A key that was revoked."""
@@ -154,6 +164,22 @@ class ScopeMissing(AccessRefused, code="scope-missing"):
     """A key in force that does not have the scope that the route needs."""
 
     challenge = 'Bearer realm="xylem", error="insufficient_scope"'
+
+
+class TooManyRequests(XylemError, code="too-many-requests"):
+    """A request beyond a limit of its key.
+
+    headers  when it may be sent again, and the limits
+    """
+
+    def __init__(self, message: str, headers: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self._headers = headers
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return when the request may be sent again, and the limits."""
+        return self._headers
 
 
 class Unavailable(XylemError, code="unavailable"):

@@ -43,6 +43,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Pause = Annotated[float, Field(ge=0, le=86_400)]
 Share = Annotated[float, Field(gt=0, le=1)]
+Rate = Annotated[float, Field(ge=0.001, le=1e9)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
 Duration = Annotated[float, Field(gt=0, le=100 * 86_400)]
 
@@ -408,6 +409,15 @@ class Settings(BaseSettings):
     open_models: ModelPatterns | None = _field(
         None,
         "patterns of the models for which these scopes need no key, as `demo-*,tags`; not set: all",
+    )
+    key_requests_per_second: Rate | None = _field(
+        None, "requests a second of each key that has no such limit of its own; none: no limit"
+    )
+    key_rows_per_second: Rate | None = _field(
+        None, "rows a second of each key that has no such limit of its own; none: no limit"
+    )
+    key_in_flight: Count | None = _field(
+        None, "requests in flight of each key that has no such limit of its own; none: no limit"
     )
     cors_origins: Origins | None = _field(
         None, "origins whose pages may call the service, or * for any; not set: no CORS"

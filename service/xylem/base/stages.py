@@ -13,7 +13,7 @@ from time import perf_counter_ns
 import numpy as np
 from numpy.typing import NDArray
 
-STAGES = ("read", "features", "search", "write", "queue", "commit")
+STAGES = ("read", "features", "search", "write", "queue", "commit", "encode")
 """The names of the stages.
 
 read      the body is read
@@ -22,9 +22,10 @@ search    the rows are searched
 write     the answer is written
 queue     the request waits for a thread
 commit    events of feedback wait until they are durable
+encode    its rows are made, by a version with a sentence encoder
 """
 
-READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
+READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT, ENCODE = range(len(STAGES))
 
 _OF_KERNELS = (READ, FEATURES, SEARCH, WRITE)
 """The stages that kernels measure, in their order."""

@@ -141,7 +141,9 @@ def run() -> int:
             complain(f"expected arguments in UTF-8, found {argument!a}")
             return BAD_INPUT
     try:
-        called = with_options_of(sys.argv[1:], application())
+        # `xylem feedback NAME` is short for `xylem feedback send NAME`
+        words = [*sys.argv[1:], *(["send"] if "feedback" in sys.argv[1:2] else [])]
+        called = with_options_of(words, application())
         status: int = called(standalone_mode=False) or DONE
         if status == INTERRUPTED:  # how typer returns Ctrl-C
             complain("interrupted")

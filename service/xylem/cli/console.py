@@ -32,8 +32,7 @@ def print_json(value: object) -> None:
     import orjson
 
     if _reports and isinstance(value, dict):
-        findings = [finding.as_json() for report in _reports for finding in report.findings]
-        value = {**value, "data": _reports[0].as_json(), "findings": findings}
+        value = {**value, **_reports[0].result_of(_reports)}
         _reports.clear()
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
     sys.stdout.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -127,6 +127,12 @@ def export_rows(
     """Write the stored rows of feedback (XYLEM_FEEDBACK_ROWS) as training data, oldest first."""
     with opened_place(context, place, _local_rows) as rows:
         n_bytes = rows.export_feedback_rows(model, file, days)
+    if n_bytes:
+        from xylem.datasets import read_dataset
+
+        # rows of ids of features are no lines that a training reads
+        with progress(json), suppress(BadData):
+            read_dataset(file)
     line = f"rows of {model} -> {file} ({n_bytes} bytes)"
     print_result(json, line, model=model, file=str(file), bytes=n_bytes)
 

@@ -38,8 +38,7 @@ def inspect(
     options = ["--data", str(file), *report.options, "--model", "NAME"]
     command = shlex.join(["xylem", "train", "label-tree", *options])
     if json:
-        rows = first_rows(dataset, N_FIRST_ROWS)
-        print_json({**report.as_json(), "first_rows": rows, "train": command})
+        print_json({"first_rows": first_rows(dataset, N_FIRST_ROWS), "train": command})
         return
     print_rows(dataset, N_FIRST_ROWS)
     print_line(command)

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer import Argument, Option
 
 from xylem.base import BadParameter, ready_database
 from xylem.cli.console import cell, print_json, print_line, print_list, print_result
-from xylem.cli.options import DEFAULT_STORE, Json, StoreDir
+from xylem.cli.options import DEFAULT_STORE, Json, StoreDir, grouped
 from xylem.cli.places import user_name
 
 if TYPE_CHECKING:
@@ -47,14 +47,9 @@ def _opened_keys(store: Path) -> Iterator[tuple[AccessKeys, Database]]:
         yield AccessKeys(database), database
 
 
-@app.command()
-def create(
-    name: Annotated[str, Argument(metavar="NAME", help="Who or what the key is for.")],
-    scope: Annotated[
-        list[str] | None,
-        Option("--scope", metavar="SCOPE", help="predict, feedback, metrics or admin; may repeat."),
-    ] = None,
-    expires: Lifetime = None,
+class TermsOfKey(NamedTuple):
+    """What a key may do beside its scopes: the terms of `AccessKeys.create`."""
+
     no_rows: Annotated[
         list[str] | None,
         Option(
@@ -62,22 +57,43 @@ def create(
             metavar="MODEL",
             help="Store no rows of feedback to this model; * for all; may repeat.",
         ),
-    ] = None,
-    model: Annotated[
+    ] = None
+    models: Annotated[
         list[str] | None,
         Option(
             "--model",
             metavar="PATTERN",
             help="Models that it sees, as 'shop-*'; for it there are no others; may repeat.",
         ),
-    ] = None,
+    ] = None
     data_prefix: Annotated[
         str | None,
         Option(
             metavar="PREFIX",
             help="With --scope admin and --model: how the data files begin that it may use.",
         ),
+    ] = None
+    requests_per_second: Annotated[
+        float | None, Option(metavar="N", help="Its requests a second, in each process.")
+    ] = None
+    rows_per_second: Annotated[
+        float | None, Option(metavar="N", help="Its rows a second, in each process.")
+    ] = None
+    in_flight: Annotated[
+        int | None, Option(metavar="N", help="Its requests in flight, in each process.")
+    ] = None
+
+
+@app.command()
+@grouped
+def create(
+    name: Annotated[str, Argument(metavar="NAME", help="Who or what the key is for.")],
+    terms: TermsOfKey,
+    scope: Annotated[
+        list[str] | None,
+        Option("--scope", metavar="SCOPE", help="predict, feedback, metrics or admin; may repeat."),
     ] = None,
+    expires: Lifetime = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -91,14 +107,7 @@ def create(
     lifetime = seconds_of("--expires", expires)
     scopes = parse_scopes(scope or [])
     with _opened_keys(store) as (keys, database):
-        new_key = keys.create(
-            name,
-            scopes,
-            lifetime,
-            no_rows=tuple(no_rows or ()),
-            models=None if model is None else tuple(model),
-            data_prefix=data_prefix,
-        )
+        new_key = keys.create(name, scopes, lifetime, **terms._asdict())
         _note(database, "keys.create", new_key.key.id)
     _print_made(new_key.facts(_models_of(store)), json)
 

@@ -5,6 +5,7 @@ Memory does not grow with their number.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -223,6 +224,8 @@ def _print_answers(
                     n_rows += answered.n_rows
                     n_bad += answered.n_bad
                     show("answers", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+                if options := getattr(source.raw, "options", None):
+                    complain(f"{name}: read with {shlex.join(options)}")
     if n_bad:
         raise BadData(
             f"{data}: expected {expected} on each of {n_rows + n_bad} lines, found {n_bad} without"

@@ -6,6 +6,7 @@ import { dialog, notice } from "./notice.js";
 import { showText } from "./snippets.js";
 
 const SCOPES = ["predict", "feedback", "metrics", "admin"];
+const LIMITS = [["requests_per_second", "Requests a second"], ["rows_per_second", "Rows a second"], ["in_flight", "In flight"]];
 const ENTRIES = 50;
 const DAY_SECONDS = 86_400;
 
@@ -26,12 +27,14 @@ function createForm(again) {
   const scopes = SCOPES.map((scope) => el("input", { type: "checkbox", value: scope, checked: scope === "predict" }));
   const patterns = el("input", { maxlength: 1000, placeholder: "all; or shop-* tags" });
   const prefix = el("input", { maxlength: 256, placeholder: "with admin of some models: shop/" });
+  const limits = LIMITS.map(([name]) => el("input", { type: "number", min: 0.001, step: "any", placeholder: "no limit", "data-name": name }));
   const said = el("div", { role: "status" });
   const submit = async (event) => {
     event.preventDefault();
     const body = { name: named.value.trim(), scopes: scopes.filter((box) => box.checked).map((box) => box.value) };
     if (patterns.value.trim()) body.models = patterns.value.trim().split(/\s+/);
     if (prefix.value.trim()) body.data_prefix = prefix.value.trim();
+    for (const limit of limits) if (limit.value) body[limit.dataset.name] = limit.valueAsNumber;
     if (days.value) body.lifetime_seconds = days.valueAsNumber * DAY_SECONDS;
     try {
       const made = await sendJson("POST", "v1/admin/keys", body);
@@ -43,6 +46,7 @@ function createForm(again) {
   };
   return el("form", { class: "card", onsubmit: submit }, el("h2", {}, "Make a key"),
     el("div", { class: "fields" }, field("Name", named), field("Days", days), field("Models", patterns), field("Data files", prefix)),
+    el("div", { class: "fields" }, LIMITS.map(([, heading], i) => field(heading, limits[i]))),
     el("fieldset", {}, el("legend", {}, "It opens"), el("div", { class: "row" }, scopes.map((box) => field(box.value, box).toReversed()))),
     el("button", { class: "primary" }, "Make"), said);
 }
@@ -52,9 +56,10 @@ const showNew = (made) => showText("The new key", made.key, el("p", {}, "It is s
 
 function keyTable(keys, again) {
   const rows = keys.map((key) => [key.name, el("code", {}, key.id), key.scopes.join(", "), key.models?.join(", ") ?? "all",
+    LIMITS.filter(([name]) => key[name] !== null).map(([name, heading]) => `${key[name]} ${heading.toLowerCase()}`).join(", "),
     el("span", { class: `badge ${key.state === "active" ? "good-badge" : ""}` }, key.state), moment(key.created), key.expires ? moment(key.expires) : "never", moment(key.last_used),
     key.state === "active" ? el("button", { type: "button", class: "danger", "aria-label": `Revoke… ${key.name} ${key.id}`, onclick: () => openRevoke(key, again) }, "Revoke…") : ""]);
-  return keys.length ? table("All keys", ["Name", "Id", "Opens", "Models", "State", "Made", "Ends", "Last used", ""], rows)
+  return keys.length ? table("All keys", ["Name", "Id", "Opens", "Models", "Limits", "State", "Made", "Ends", "Last used", ""], rows)
     : el("p", { class: "dim" }, "No keys in the database.");
 }
 

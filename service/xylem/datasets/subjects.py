@@ -129,13 +129,13 @@ SUFFIXES = (".tsv", ".csv", *RDF_FORMATS)
 def read_subjects(file: DataFile, language: str | None) -> SubjectList:
     """Read the subjects of a vocabulary; the file's suffix (also with .gz) tells the format.
 
-    language  the language of the names in a .tsv file; None: it is not known
+    language  the language of names without one, as those of a .tsv file; None: it is not known
 
     Raises BadData, which names the file and, in a table, the line, and BadParameter if RDF
     cannot be read here.
     """
     if file.kind in RDF_FORMATS:
-        subjects: SubjectList = load_extra("rdf").read_skos(file, RDF_FORMATS[file.kind])
+        subjects: SubjectList = load_extra("rdf").read_skos(file, RDF_FORMATS[file.kind], language)
         return subjects
     if file.kind not in SUFFIXES:
         raise file.fault(

@@ -174,7 +174,7 @@ class Survey:
             ),
             scripts=self._script_shares(),
             options=tuple(self.file.options),
-            findings=tuple(findings),
+            findings=findings,
             weight=self.weight,
         )
         collected = _reports.get()

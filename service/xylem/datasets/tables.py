@@ -16,6 +16,7 @@ from xylem.datasets.column_guess import (
     URI_SEPARATOR,
     URIS,
     flags_of,
+    options_of,
     understood,
 )
 from xylem.datasets.delimited import delimited_rows
@@ -42,6 +43,7 @@ def table_rows(
     if not columns.texts:
         yield from corpus_lines(file)
         return
+    file.options[:] = options_of(file, columns)
     table: ParquetTable | DelimitedTable
     table = ParquetTable(file) if file.kind == ".parquet" else DelimitedTable(file, columns)
     with closing(table):
@@ -196,6 +198,7 @@ class TableLines:
 
     n_bytes  the size of the file; `tell` returns how many of its bytes are read
     number   that of the row in the last line
+    options  how a table is read, as options of commands, after the first line
     """
 
     def __init__(self, path: Path, columns: TableColumns, *, with_labels: bool = False) -> None:
@@ -214,6 +217,7 @@ class TableLines:
         self._with_labels = with_labels
         self._weight = columns.weight
         file = DataFile(path, self._move)
+        self.options = file.options
         if path.is_dir():
             documents = CorpusDirectory(path).documents(with_labels=with_labels)
             lines = self._json_lines(documents)

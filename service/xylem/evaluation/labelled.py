@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from xylem.base import Dataset, LabelRows, SparseRows, offsets
+from xylem.base import DataReport, Dataset, LabelRows, SparseRows, offsets
 from xylem.engine import Featurizer
 from xylem.evaluation.ranking import Truth
 from xylem_store import COMBINED, I32, LABEL_COUNTS, Bools, DataInfo, Model
@@ -34,6 +34,7 @@ class Labelled(NamedTuple):
     unknown        int32[n], number of further labels of each row, which the model does not know
     source         the file; None for windows of words
     unknown_names  names of the labels that the model does not know, each once
+    report         what the reader has understood of the rows, if it was counted
     """
 
     rows: SparseRows
@@ -41,6 +42,7 @@ class Labelled(NamedTuple):
     unknown: I32
     source: DataInfo | None = None
     unknown_names: Sequence[str] = ()
+    report: DataReport | None = None
 
     @property
     def truth(self) -> Truth:
@@ -99,4 +101,11 @@ def labelled_dataset(dataset: Dataset, featurizer: Featurizer) -> Labelled:
     """Return the labelled rows of a data set. Raises BadInput."""
     rows = featurizer.transform_dataset(dataset)
     source = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
-    return Labelled(rows, dataset.labels, dataset.unknown_labels, source, dataset.unknown_names)
+    return Labelled(
+        rows,
+        dataset.labels,
+        dataset.unknown_labels,
+        source,
+        unknown_names=dataset.unknown_names,
+        report=dataset.report,
+    )

@@ -65,6 +65,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "http-error": ProblemType(400, "The request cannot be served"),
     "bad-range": ProblemType(416, "The file does not have the requested range"),
     "head-too-long": ProblemType(431, "The request's target and headers are longer than the limit"),
+    "too-many-requests": ProblemType(429, "The key is at its limit"),
     "overloaded": ProblemType(503, "Too much is asked at once"),
     "timed-out": ProblemType(503, "The answer took longer than the limit"),
     "unavailable": ProblemType(503, "Try again later"),

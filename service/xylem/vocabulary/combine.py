@@ -19,6 +19,7 @@ from xylem.base import (
     DEFAULT_COLUMNS,
     BadData,
     BadParameter,
+    DataReport,
     Dataset,
     OnProgress,
     TableColumns,
@@ -288,7 +289,11 @@ def _fit_combination(
     if parts.name_parameters is not None:
         parameters |= {"by": request.key_kind, "language": request.language or ""}
     draft = parts.draft(ranker, request.seed, parameters)
-    stored_report = {"combined": report, **({"warnings": warnings} if warnings else {})}
+    stored_report = {
+        "combined": report,
+        **({"warnings": warnings} if warnings else {}),
+        **DataReport.result_of([labelled.report]),
+    }
     draft = replace(
         draft,
         data=labelled.source._replace(rows=draft.data.rows),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import OnProgress, SparseRows, no_progress
+from xylem.base import DataReport, OnProgress, SparseRows, no_progress
 from xylem.engine import (
     Predictions,
     PredictOptions,
@@ -115,6 +115,7 @@ def evaluate_rows(
             "calibration_error": calibration_error(bins),
             "us_per_row": _us_per_row(predictor, labelled.rows, on_progress),
             "threshold": THRESHOLD_UNTUNED if tuned is None else "tuned",
+            **DataReport.result_of([labelled.report]),
             **({} if tuned is None else {"objective": tuned.aim.objective}),
             **({"note": note} if note else {}),
         },

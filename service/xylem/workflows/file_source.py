@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import Crew, DataReport, Dataset, OnProgress, SparseRows
+from xylem.base import Crew, DataReport, Dataset, Growing, OnProgress, SparseRows
 from xylem.datasets import DataStream, blocks_of_texts, open_texts, source_of
 from xylem.engine import (
     ContextFeaturizer,
@@ -23,7 +23,8 @@ from xylem.engine import (
 )
 from xylem.trainers import Census, MemorySource, Reads, TrainingSet
 from xylem.workflows.choose_features import FeatureChoice
-from xylem_store import I32, I64, DataInfo, NameTable, build_names
+from xylem.workflows.labelled import DIGESTS_MAX, digests_of
+from xylem_store import I32, I64, U64, DataInfo, NameTable, build_names
 
 
 class FileSource:
@@ -61,6 +62,7 @@ class FileSource:
         self.reads: Reads = "once" if stream.is_read_once else "passes"
         self.final_ids: I32 | None = None
         self.n_empty = 0
+        self._digests = Growing(np.uint64)
         self._features = dict(features)
         self._vectors = vectors
         self._on_progress = on_progress
@@ -98,6 +100,11 @@ class FileSource:
         return self.stream.report
 
     @property
+    def digests(self) -> U64:
+        """Return the digests of the first rows, after the first pass."""
+        return self._digests.finish()
+
+    @property
     def census(self) -> Census:
         """Return the counts of all rows."""
         if self._census is None:
@@ -128,6 +135,8 @@ class FileSource:
         parts = self.stream.parts(partial(self._on_progress, "read"))
         for part, rows in self._pair_with_rows(parts):
             data = TrainingSet(rows, part.labels)
+            if census.n_rows < DIGESTS_MAX:
+                self._digests.extend(digests_of(rows))
             census += MemorySource(data).census
             self.n_empty += int((np.diff(rows.indptr) == 0).sum())
             yield data
@@ -186,6 +195,7 @@ class TextSource:
     warning: str | None = None
     choice: FeatureChoice | None = None
     report: DataReport | None = None
+    digests: U64 = np.zeros(0, np.uint64)
 
     def __init__(self, path: Path, parameters: ContextParameters, on_progress: OnProgress) -> None:
         open_texts(path)

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, TypeAlias
 
-from xylem.base import Crew, Dataset, Finding, OnProgress
+from xylem.base import Crew, Dataset, OnProgress
 from xylem.evaluation import Labelled
 from xylem.thresholds import ProgressiveThresholds, ThresholdDatabase
 from xylem.trainers import (
     Trained,
     TrainingSet,
 )
+from xylem.workflows.encoding import with_vectors
 from xylem.workflows.going_on import (
     GoingOn,
 )
@@ -76,7 +77,6 @@ class TrainingWork:
     dataset          rows that are passed directly, without a file
     source           the rows to learn, with their names and features
     valid            the validation rows, if there are any and they were read
-    repeated_rows    the finding that many of them are training rows, too
     beside           finds thresholds beside the training, if that was requested
     trained          what the trainer has made
     trained_weights  the type of its weights, which is that of the version it continues from
@@ -105,7 +105,6 @@ class TrainingWork:
     dataset: Dataset = MADE_LATER
     source: PreparedSource = MADE_LATER
     valid: Labelled | None = None
-    repeated_rows: Finding | None = None
     beside: ProgressiveThresholds | None = None
     trained: Trained = MADE_LATER
     trained_weights: Weights = "float32"
@@ -126,11 +125,20 @@ class TrainingWork:
         """Return the training rows, if they are in memory."""
         return self.source.data if isinstance(self.source, PreparedRows) else None
 
+    def with_vectors(self, dataset: Dataset) -> Dataset:
+        """Return a data set with vectors beside its texts, if an encoder makes them for the rows.
+
+        With `vectors.weight=auto` rows may have turned out better without.
+        """
+        encoder = self.chosen.encoder
+        if encoder is None or not self.source.featurizer.tail_features:
+            return dataset
+        return with_vectors(dataset, encoder, self.crew, self.on_progress, self.store)
+
     @property
     def warnings(self) -> list[str]:
         """Return warnings about the data or the model."""
-        repeated = [] if self.repeated_rows is None else [str(self.repeated_rows)]
-        return [*warnings_of(self.source), *repeated, *self.trained.warnings]
+        return [*warnings_of(self.source), *self.trained.warnings]
 
 
 Step: TypeAlias = Callable[[TrainingWork], TrainingWork]

@@ -24,7 +24,8 @@ def table(tmp_path: Path) -> Path:
 
 def test_the_command_that_it_prints_reads_the_file_alike(cli: Cli, table: Path) -> None:
     answer = cli.answers("inspect", table)
-    assert (answer["rows"], answer["labels"], answer["labels_a_row"]["most"]) == (ROWS, 4, 2)
+    data = answer["data"]
+    assert (data["rows"], data["labels"], data["labels_a_row"]["most"]) == (ROWS, 4, 2)
     assert answer["first_rows"][0] == {
         "text": "a question of many words, number 0",
         "labels": ["music", "sport"],
@@ -32,11 +33,14 @@ def test_the_command_that_it_prints_reads_the_file_alike(cli: Cli, table: Path) 
     assert len(answer["first_rows"]) == 3
     options = ["--text-column", "frage", "--label-column", "antwort"]
     options += ["--label-separator", "|", "--delimiter", "tab"]
-    assert answer["options"] == options
+    assert data["options"] == options
     words = shlex.split(answer["train"])
     assert words[0] == "xylem" and words[-1] == "NAME"
     trained = cli.answers(*words[1:-1], "made")
-    assert trained["data"] == {key: answer[key] for key in trained["data"]}
+    predicted = cli("predict", "made", "--data", table)
+    assert "read with --text-column frage --delimiter tab" in predicted.stderr
+    assert len(predicted.stdout.splitlines()) == ROWS
+    assert trained["data"] == data and set(answer) == {"first_rows", "train", "data", "findings"}
 
 
 def test_what_it_refuses_and_what_it_warns_of(cli: Cli, table: Path, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_plain_rows_are_read_alike_and_have_no_findings(door: Door, tmp_path: Pa
     dataset = door(tmp_path, ROWS, TableColumns())
     assert sorted(as_read(dataset)) == sorted(RIGHT)
     report = dataset.report
-    assert report is not None and report.findings == ()
+    assert report is not None and report.findings == []
     assert (report.rows, report.labels, report.median, report.largest) == (240, 8, 2, 3)
     counts = {name: sum(name in labels for _, labels in ROWS) for name in LABELS}
     example = report.examples[0]

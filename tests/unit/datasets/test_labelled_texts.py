@@ -293,7 +293,7 @@ def test_documents_of_json(tmp_path: Path) -> None:
         assert names_of(dataset) == [[]] * n_before + [["http://x/1", "no URI"], []]
         n_without = n_before + 1
         assert dataset.warning is not None and dataset.warning.startswith(f"{n_without} of")
-        assert dataset.report is not None and dataset.report.findings == ()
+        assert dataset.report is not None and dataset.report.findings == []
         (tmp_path / "a.txt").write_text("a cup")
     for wrong, fault in (
         ('{"text": 3}', "d.json: expected a string as `text`, found 3"),

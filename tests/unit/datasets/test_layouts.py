@@ -15,12 +15,13 @@ from xylem.admin.jobs.sources import split_lines
 from xylem.base import no_progress
 from xylem.base.columns import TableColumns, columns_of
 from xylem.base.errors import BadData, BadParameter
-from xylem.base.rows import SparseRows
+from xylem.base.rows import LabelRows, SparseRows
 from xylem.datasets import DataStream, read_dataset
 from xylem.datasets.column_guess import options_of, understood
 from xylem.datasets.files import open_data
+from xylem.evaluation import Labelled
 from xylem.python.from_memory import dataset_from_memory
-from xylem.workflows.labelled import repeated_rows_of
+from xylem.workflows.labelled import digests_of, note_repeated_rows
 
 FLAGS = [
     (i, text, *(int(name in labels) for name in LABELS)) for i, (text, labels) in enumerate(ROWS)
@@ -233,7 +234,17 @@ def test_validation_rows_that_are_training_rows() -> None:
     counts = np.random.default_rng(1).integers(1, 9, (60, 9)).astype(np.float32)
     ids = np.tile(np.arange(9, dtype=np.int32), 60)
     rows = SparseRows(np.arange(0, 9 * 60 + 1, 9), ids, counts.ravel(), 9)
-    first, second = rows.cut(0, 40), rows.cut(30, 60)
-    finding = repeated_rows_of(first, second)
-    assert finding is not None and "found 10 of 30" in finding.message
-    assert repeated_rows_of(first, second.cut(10, 30)) is None
+    assert len(set(digests_of(rows).tolist())) == 60
+    reversed_rows = rows._replace(values=rows.values.reshape(60, 9)[:, ::-1].ravel())
+    assert not np.isin(digests_of(rows), digests_of(reversed_rows)).any()
+    report = dataset_from_memory([text for text, _ in ROWS], [ls for _, ls in ROWS]).report
+    assert report is not None
+    for start, codes in ((40, []), (30, ["repeated-rows"])):
+        valid = rows.cut(start, 60)
+        labels = LabelRows(np.zeros(61 - start, np.int64), np.zeros(0, np.int32), 1)
+        labelled = Labelled(valid, labels, np.zeros(60 - start, np.int32), report=report)
+        note_repeated_rows(digests_of(rows.cut(0, 40)), labelled, strict=False)
+        assert [finding.code for finding in report.findings] == codes
+    assert "found 10 of 30" in report.findings[0].message
+    with pytest.raises(BadData, match=r"python: .*\(repeated-rows\)"):
+        note_repeated_rows(digests_of(rows), labelled, strict=True)

@@ -55,7 +55,8 @@ def test_a_model_is_the_command_s(rows: Rows, tmp_path: Path, weights: Any) -> N
     for name in ours.arrays:
         assert name == REPORT or np.array_equal(ours.arrays[name], theirs.arrays[name]), name
     report, wanted = model.evaluate(texts, labels), dict(evaluate(theirs, path))
-    del report["us_per_row"], wanted["us_per_row"]
+    for figures in (report, wanted):
+        del figures["us_per_row"], figures["data"]
     assert report == wanted
     rare = [*texts, "more"], [*labels, ["elsewhere"]]
     zero, one = model.evaluate(*rare), model.evaluate(*rare, empty_labels="one")
@@ -245,6 +246,10 @@ def test_a_combination_is_the_command_s(tmp_path: Path) -> None:
     assert ours["members"].keys() == {"member1@1", "member2@1"}
     assert said["members"].keys() == {"words@1", "chars@1"}
     assert ours["combined"] == said["combined"]
+    assert model.report["data"]["source"] == "python" and model.report["data"]["rows"] == 110
+    assert theirs.report["data"]["rows"] == 110
+    evaluated = model.evaluate(*valid)
+    assert evaluated["data"] == model.report["data"] and evaluated["findings"] == []
     assert model.save(tmp_path / "other", "saved") == 1
     assert xylem.load(tmp_path / "other", "saved").predict(texts, top_r=7) == expected
     near = xylem.combine(members[:1], None, *valid, rerank=train)

@@ -318,6 +318,13 @@ def test_a_huge_integer_is_still_an_index_here() -> None:
 def test_a_line_has_an_identity_and_its_labels_are_ignored(identity: str | int | None) -> None:
     line = {"id": identity, "text": "a", "labels": ["a", 3, None]}
     assert parse_line(json.dumps(line).encode(), LIMITS) == TextLine(**line)
+    more_fields = {"document_id": "7", "metadata": {"a": [1]}, "subjects": [], "title": None}
+    for instance in (line, {"features": {"a": 1}}, {"indices": [1], "values": [2]}):
+        assert parse_line(json.dumps({**instance, **more_fields}).encode(), LIMITS) == parse_line(
+            json.dumps(instance).encode(), LIMITS
+        )
+    with pytest.raises(BadRequest, match="at most 100 fields, found"):
+        parse_line(json.dumps({**line, **MANY}).encode(), LIMITS)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_foreign_files_are_passed_over(store: Store) -> None:
     (home / "m" / "versions" / "2").symlink_to(home / "m" / "versions" / "1")
     assert store.models() == [ModelInfo("m", (1,), {"latest": store.alias("m")})]
     store.verify("m", 1)
-    store.generation()
+    store.watch().look()
 
 
 def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_reading_writes_nothing(store: Store) -> None:
     readers.open("m")
     readers.verify("m", 1)
     readers.models()
-    readers.generation()
+    readers.watch().look()
     with pytest.raises(errors.StoreUnwritable, match="read-only"):
         readers.publish("m", DRAFT)
 
@@ -275,8 +275,8 @@ def test_a_step_back_may_lead_further_back(store: Store) -> None:
 
 def test_every_change_is_seen(empty: Store) -> None:
     empty.prepare()
-    seen = [empty.generation()]
-    assert empty.generation() == seen[0] == ()
+    watch = empty.watch()
+    assert watch.look() is watch.look() is False
     for change in (
         *[lambda: empty.publish("m", DRAFT)] * 2,
         lambda: empty.promote("m", 1),
@@ -289,24 +289,23 @@ def test_every_change_is_seen(empty: Store) -> None:
         lambda: empty.delete_alias("m", "stable"),
     ):
         change()
-        found = empty.generation()
-        assert found not in seen
-        assert found == Store(empty.root).generation()
-        seen.append(found)
+        assert watch.look() and not watch.look()
+        assert list(watch.models.values()) == empty.models()
 
 
 def test_a_store_that_is_gone_for_a_while(tmp_path: Path, store: Store) -> None:
-    before = store.generation()
+    watch = store.watch()
+    assert watch.look()
     store.root.rename(tmp_path / "elsewhere")
     with pytest.raises(
         errors.StoreUnreadable, match="expected the directory of the models, found none"
     ):
-        store.generation()
+        watch.look()
     store.root.write_text("")
     with pytest.raises(
         errors.StoreUnreadable, match="expected the directory of the models, found a file"
     ):
-        store.generation()
+        watch.look()
     store.root.unlink()
     (tmp_path / "elsewhere").rename(store.root)
-    assert store.generation() == before
+    assert watch.look() is False and list(watch.models) == ["m"]

@@ -200,7 +200,7 @@ class FiguresPage:
             with contextlib.suppress(DatabaseUnavailable):
                 self._ring.refresh()
             key = None if authorization is None else authorization.encode("latin-1")
-            self._ring.check(key, AccessScope.METRICS, None)
+            self._ring.sender_of(key, AccessScope.METRICS, None)
 
 
 class _QuietHandler(WSGIRequestHandler):

@@ -26,7 +26,7 @@ from xylem.admin.jobs.requests import (
     VocabularyJob,
 )
 from xylem.admin.jobs.sources import join_sources, split_lines
-from xylem.base import BadParameter, OnProgress, TableColumns, TrainingOptions
+from xylem.base import BadParameter, DataReport, OnProgress, TableColumns, TrainingOptions
 from xylem.serving import store_of
 from xylem.thresholds import OnKeep, ThresholdDatabase, keep, request_of
 from xylem.vocabulary import (
@@ -305,13 +305,22 @@ def tune(
     *,
     shadow: bool = False,
 ) -> dict[str, Any]:
-    """Tune the thresholds of a version and store them; return the report of `keep`."""
+    """Tune the thresholds of a version and store them; return the report of `keep`, with `data`."""
+    from xylem.datasets import collect_reports  # imported only now: kernels come with it
+
     start = None if choice.start is None else (choice.start[0], choice.start[1])
     options = choice.empty_labels, choice.kappa, start, context.threads, columns
     request = request_of([choice.method], data, test, *options, objective=choice.objective)
     opened = context.store.open(context.job.model, version)
-    outcomes = tune_version(opened, request, context.on_progress)
-    return keep(opened, context.database, outcomes, shadow=shadow, on_keep=on_keep)
+    with collect_reports() as reports:
+        outcomes = tune_version(opened, request, context.on_progress)
+    facts = DataReport.result_of(reports)
+
+    def keep_with_data(connection: Connection, report: dict[str, Any]) -> None:
+        on_keep(connection, {**report, **facts})
+
+    report = keep(opened, context.database, outcomes, shadow=shadow, on_keep=keep_with_data)
+    return {**report, **facts}
 
 
 def combine(context: JobContext, request: CombineJob) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from xylem.base import (
     AccessScope,
     KeyRing,
     Limits,
+    Principal,
     StageTimings,
     XylemError,
     log,
@@ -93,11 +94,22 @@ class Answering:
         self._shadows = shadows
 
     def finish(
-        self, dialect: Dialect[Any], chosen: ChosenVersion[ServedVersion], body: Body, reply: Reply
+        self,
+        dialect: Dialect[Any],
+        chosen: ChosenVersion[ServedVersion],
+        body: Body,
+        reply: Reply,
+        sender: Principal,
+        n_requests: int,
     ) -> None:
-        """Count the rows of an answer, and offer a copy of the request to the shadow version."""
+        """Count the rows of an answer, and offer a copy of the request to the shadow version.
+
+        n_requests  the requests that are charged to the sender, too: those not charged before
+        """
         served, shadow = chosen
         self.requests.metrics.rows[served.name] += reply.n_rows
+        if sender.meter.is_limited:
+            sender.meter.charge(n_requests, reply.n_rows)
         if shadow is not None and isinstance(dialect, SearchDialect):
             body = Body(body.content, 0, body.header_or_query)
             self._shadows.offer(ShadowCopy(dialect, body, reply, served, shadow))
@@ -222,15 +234,19 @@ class WholeRequests:
         if split is not None:
             chosen = split.choose(chosen.served, request_headers.canary_key or request_id.encode())
             outcome = outcome if chosen.served is target.chosen.served else target.canary
+        ring = self._answering.ring
         try:
-            if not self._is_open:
-                self._answering.ring.check(head.authorization, AccessScope.PREDICT, head.model)
+            sender = (
+                ring.anybody
+                if self._is_open
+                else ring.check(head.authorization, AccessScope.PREDICT, head.model)
+            )
             body = Body(message, start, head.header_or_query)
             reply = head.dialect.answer(body, chosen.served, self._answering.limits, stages)
             if isinstance(reply, Longer):
                 stages.forget()
                 return None
-            self._answering.finish(head.dialect, chosen, body, reply)
+            self._answering.finish(head.dialect, chosen, body, reply, sender, 1)
         except (XylemError, StoreError) as error:
             scope = {
                 "path": head.path,
@@ -269,6 +285,7 @@ class WholeRequests:
                 _LENGTH,
                 length,
                 lines,
+                sender.meter.lines,
                 _ID_LINE,
                 request_id.encode(),
                 HEAD_END,

@@ -4,6 +4,7 @@ Every answer whose status is not 2xx is made here, also those for errors of the 
 """
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -16,7 +17,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from xylem.api.door.request_timings import trace_id_of
-from xylem.base import AccessRefused, BadInput, XylemError
+from xylem.base import BadInput, XylemError
 from xylem.serving import PROBLEMS, code_of, describe_error, log_untold
 from xylem_store import StoreError
 
@@ -64,14 +65,14 @@ class HeadTooLong(BadHead, code="head-too-long"):
 
 
 def problem_response(
-    scope: Scope, code: str, detail: str, challenge: str | None = None, **members: Any
+    scope: Scope, code: str, detail: str, headers: Mapping[str, str] | None = None, **members: Any
 ) -> Response:
     """Return the answer for an error: the problem of this code.
 
-    code       a key of PROBLEMS, which has the status and the title
-    detail     a sentence on what is wrong
-    challenge  the value of the header WWW-Authenticate; None: the answer has no such header
-    members    more members of the problem
+    code     a key of PROBLEMS, which has the status and the title
+    detail   a sentence on what is wrong
+    headers  more headers of the answer
+    members  more members of the problem
     """
     status, title = PROBLEMS[code]
     root = scope.get("root_path", "")
@@ -87,12 +88,10 @@ def problem_response(
     }
     if scope["path"].startswith(_OPEN_INFERENCE):
         body["error"] = detail
-    headers = {}
+    answer = Response(orjson.dumps(body), status, headers, media_type="application/problem+json")
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
-    if challenge is not None:
-        headers["www-authenticate"] = challenge
-    return Response(orjson.dumps(body), status, headers, media_type="application/problem+json")
+        answer.headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+    return answer
 
 
 def error_response(scope: Scope, error: Exception) -> Response:
@@ -102,8 +101,8 @@ def error_response(scope: Scope, error: Exception) -> Response:
     """
     scope["error_code"] = code_of(error)
     log_untold(error, request_id=scope.get("request_id"), **trace_id_of(scope))
-    challenge = error.challenge if isinstance(error, AccessRefused) else None
-    return problem_response(scope, challenge=challenge, **describe_error(error))
+    headers = error.headers if isinstance(error, XylemError) else None
+    return problem_response(scope, headers=headers, **describe_error(error))
 
 
 _HTTP_CODES = {404: "route-not-found", 405: "method-not-allowed"}

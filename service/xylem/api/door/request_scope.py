@@ -103,6 +103,8 @@ class RequestScope:
         finally:
             if refusal is None:
                 self._admission.leave()
+            if (meter := scope.get("state", {}).get("meter")) is not None:
+                meter.leave()
             self._admission.bodies.release(guard.sender)
             self._metrics.in_flight -= 1
             self._record(method, scope, guard.status, started)
@@ -284,6 +286,8 @@ class BodyGuard:
         has_room = self._admission.n_free > self._admission.limits.requests_max // 2
         self._linger = is_cut and has_room and not self._is_given_up
         headers = [*message["headers"], (b"x-request-id", self._scope["request_id"].encode())]
+        if (meter := self._scope.get("state", {}).get("meter")) is not None:
+            headers += [(name.encode(), line.encode()) for name, line in meter.headers().items()]
         if is_cut or self._admission.draining():
             headers.append((b"connection", b"close"))
         return {"type": "http.response.start", "status": status, "headers": headers}

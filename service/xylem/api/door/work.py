@@ -24,7 +24,7 @@ class WorkPool:
         self._calls = calls
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="xylem-work")
         self._n_threads = threads
-        self._pending_max = threads + queue_max
+        self.n_places = threads + queue_max
         self._seconds_max = seconds_max
         self._lock = threading.Lock()
         self.pending = 0
@@ -36,9 +36,9 @@ class WorkPool:
         Raises Overloaded if the queue is full, and TimedOut after the limit: then a call that waits
         is dropped, and one that runs holds its thread until it ends.
         """
-        if self.pending >= self._pending_max:
+        if self.pending >= self.n_places:
             raise Overloaded(
-                f"expected at most {self._pending_max} {self._calls} at a time, found more"
+                f"expected at most {self.n_places} {self._calls} at a time, found more"
             )
         with self._lock:
             self.pending += 1

@@ -41,12 +41,16 @@ def needs(scope: str) -> Any:
         if "principal" in request.scope.get("state", ()):  # an AuditedRoute has checked the key
             return
         services: Services = request.app.state.services
-        request.state.principal = services.ring.check(
+        request.state.principal = sender = services.ring.sender_of(
             _authorization(request),
             required_scope,
             _model_of(request.path_params),
             filters=getattr(request.scope["endpoint"], _FILTERS, False),
         )
+        sender.meter.enter()
+        request.state.meter = sender.meter  # the request scope counts the request out
+        if required_scope is not AccessScope.ADMIN:
+            services.refuse_above_share(sender)
 
     return Depends(check)
 
@@ -65,7 +69,7 @@ def may(request: Request, scope: AccessScope) -> Principal | None:
     """
     services: Services = request.app.state.services
     try:
-        return services.ring.check(_authorization(request), scope, None, filters=True)
+        return services.ring.sender_of(_authorization(request), scope, None, filters=True)
     except XylemError:
         return None
 

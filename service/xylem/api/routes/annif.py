@@ -144,7 +144,9 @@ async def learn(request: Request, services: Wired) -> Response:
     body = await read_body(request)
     events = await services.threshold_work.run(events_of, body, served, services.limits)
     keep = keeps_rows(request, services, served.name)
-    refuse_rejected(await services.desk.count_values(events, served, keep=keep, may_wait=False))
+    verdicts = await services.desk.count_values(events, served, keep=keep, may_wait=False)
+    who(request).meter.charge(0, len(verdicts))
+    refuse_rejected(verdicts)
     return Response(status_code=204)
 
 

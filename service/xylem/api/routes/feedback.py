@@ -12,7 +12,7 @@ from fastapi import Request, Response
 from xylem.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
 from xylem.api.door.request_timings import timings_of, timings_of_block
 from xylem.api.door.responses import json_response, stream_of
-from xylem.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of
+from xylem.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of, who
 from xylem.api.routes.operations import ModelName, answers, content, of_version, takes
 from xylem.api.routes.requests import find_served, json_body, query_of
 from xylem.api.routes.services import Services, Wired
@@ -63,20 +63,25 @@ async def feedback(request: Request, services: Wired) -> Response:
     check_media(request.scope, JSON | NDJSON)
     served = await find_served(request, services.live)
     keep = keeps_rows(request, services, served.name)
+    meter = who(request).meter
     if is_json(request.scope):
         body = await read_body(request)
         timings = timings_of(request.scope)
-        return json_response(await services.desk.count_body(body, served, timings, keep=keep))
+        answer = await services.desk.count_body(body, served, timings, keep=keep)
+        meter.charge(0, len(answer["results"]))
+        return json_response(answer)
     services.learning.follower.check()
     headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
 
     async def begin(block: LineBlock) -> asyncio.Task[Answered]:
+        await meter.take_rows(len(block.lines))
         timings, count = timings_of_block(request.scope, services.metrics.stages)
         answering = await services.desk.begin_block(block, served, timings, keep=keep)
         answering.add_done_callback(count)
         return answering
 
-    return services.feeds.answer(begin, lambda answered: None, BLOCK_EVENTS_MAX, headers)
+    rows_max = meter.block_rows(BLOCK_EVENTS_MAX)
+    return services.feeds.answer(begin, lambda answered: None, rows_max, headers)
 
 
 @admin_router.get(

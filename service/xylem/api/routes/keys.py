@@ -44,7 +44,6 @@ async def create_key(body: _CreateKey, services: Wired) -> NewKey:
     All servers accept the key within two seconds.
     """
     terms = body.model_dump(exclude={"name", "scopes", "lifetime_seconds"})
-    terms = {name: tuple(value) if type(value) is list else value for name, value in terms.items()}
     create = partial(AccessKeys.create, **terms)
     arguments = body.name, parse_scopes(body.scopes), body.lifetime_seconds
     new_key = await _change(services, create, *arguments)

@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from xylem.api.door.admission import NDJSON, OCTETS, check_media
 from xylem.api.door.heads import reference_of
 from xylem.api.door.request_timings import timings_of_block
-from xylem.api.routes.admins import RawRoute, router_of
+from xylem.api.routes.admins import RawRoute, router_of, who
 from xylem.api.routes.operations import (
     answers,
     content,
@@ -121,7 +121,10 @@ async def batch(request: Request, services: Wired) -> Response:
     answer = answers_of(served, options, limits)
     loop = asyncio.get_running_loop()
 
+    meter = who(request).meter
+
     async def begin(block: LineBlock) -> asyncio.Future[Answered]:
+        await meter.take_rows(len(block.lines))
         timings, count = timings_of_block(request.scope, services.metrics.stages)
         answering = loop.run_in_executor(
             services.batch_threads, partial(answer, block, timings=timings)
@@ -133,7 +136,7 @@ async def batch(request: Request, services: Wired) -> Response:
         services.metrics.rows[served.name] += answered.n_rows
         services.metrics.lines_bad += answered.n_bad
 
-    rows_max = options.block_rows(limits)
+    rows_max = meter.block_rows(options.block_rows(limits))
     headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
     if request.headers.get("content-type", "").encode() in OCTETS:
         headers["content-type"] = request.headers["content-type"]

@@ -14,6 +14,7 @@ from xylem.api.door.answering import headers_for
 from xylem.api.door.heads import HEADERS_KEY, header_or_query_of, reference_of
 from xylem.api.door.request_timings import ANSWERED_BY, AnsweredBy, timings_of
 from xylem.api.door.responses import RawResponse
+from xylem.api.routes.admins import who
 from xylem.api.routes.operations import OPENAPI, query_parameters, takes_json
 from xylem.api.routes.services import Services, Wired
 from xylem.base import READ
@@ -146,5 +147,5 @@ async def reply_in(
             stop.fill(1)
             if timer is not None:
                 timer.cancel()
-    services.answering.finish(dialect, chosen, body, reply)
+    services.answering.finish(dialect, chosen, body, reply, who(request), 0)
     return RawResponse(b"".join(reply.parts), headers_for(reply, chosen.served))

@@ -8,12 +8,13 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 from fastapi import Depends, Request
 
 from xylem.admin import Jobs, Registry, Schedules
+from xylem.api.door.admission import Admission
 from xylem.api.door.answering import Answering
 from xylem.api.door.metrics import Metrics
 from xylem.api.door.neighbours import Neighbours
 from xylem.api.door.streams import Streams
 from xylem.api.door.work import WorkPool
-from xylem.base import AuditLog, KeyRing, Limits, Settings
+from xylem.base import AuditLog, KeyRing, Limits, Overloaded, Principal, Settings
 from xylem.serving import (
     FeedbackDesk,
     LiveServed,
@@ -23,6 +24,9 @@ from xylem.serving import (
 from xylem_store import PROGRESS, Store
 
 T = TypeVar("T")
+
+SHARED_PART = 4
+"""The last fourth of the places of a door is for senders that have less than their share."""
 
 CATCH_UP_SECONDS = 5.0
 """The longest time that an answer waits for this replica to serve a change."""
@@ -62,13 +66,34 @@ class Services(NamedTuple):
     followers: asyncio.Semaphore
     batches: Streams
     feeds: Streams
-    draining: Callable[[], bool]
+    admission: Admission
     neighbours: Neighbours | None = None
 
     @property
     def limits(self) -> Limits:
         """Return the limits in force."""
         return self.settings.limits
+
+    @property
+    def draining(self) -> Callable[[], bool]:
+        """Return the function that tells whether the server is about to stop."""
+        return self.admission.draining
+
+    def refuse_above_share(self, sender: Principal) -> None:
+        """Raise Overloaded if a door is nearly full, and a sender has more than its share of it.
+
+        The senders with requests in flight share the places of each door alike. Without this, the
+        flood of one would take all of them, and the others would be refused.
+        """
+        doors = {
+            "requests": (self.limits.requests_max, self.admission.n_free),
+            "predictions": (self.work.n_places, self.work.n_places - self.work.pending),
+        }
+        for name, (n_places, n_free) in doors.items():
+            if n_free < n_places // SHARED_PART and sender.meter.exceeds_share(n_places):
+                raise Overloaded(
+                    f"expected at most its share of {n_places} {name} at a time, found more"
+                )
 
     async def change(self, call: Callable[..., T], *arguments: object) -> T:
         """Change the store with `call`, and return its result.

@@ -219,6 +219,10 @@ class ImportQuery(RequestModel):
     latest: bool = Field(default=True, description="whether latest is to name it")
 
 
+def _limit(unit: str) -> Any:
+    return Field(default=None, description=f"{unit}, in each process; null: that of the settings")
+
+
 class CreateKeyRequest(RequestModel):
     """The key to create."""
 
@@ -241,6 +245,9 @@ class CreateKeyRequest(RequestModel):
         default=None,
         description="for admins of some models: how the data files begin that it may use",
     )
+    requests_per_second: float | None = _limit("requests a second, from 0.001")
+    rows_per_second: float | None = _limit("rows a second, from 0.001")
+    in_flight: int | None = _limit("requests in flight, from 1")
 
 
 class RotateKeyRequest(RequestModel):
@@ -268,6 +275,9 @@ class KeyFacts(BaseModel):
     no_rows: list[str]
     models: list[str] | None = Field(description="patterns of the models that it sees; null: all")
     data_prefix: str | None
+    requests_per_second: float | None = Field(description="its limit; null: that of the settings")
+    rows_per_second: float | None
+    in_flight: int | None
 
 
 class NewKey(KeyFacts):

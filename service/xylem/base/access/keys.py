@@ -17,6 +17,7 @@ from xylem.base.access.key_text import (
     make_secret,
     without_secrets,
 )
+from xylem.base.access.meters import KeyLimits
 from xylem.base.access.patterns import ModelPatterns, check_patterns
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import ACCESS_KEYS
@@ -46,7 +47,7 @@ An older release does not know such scopes, and refuses these keys. It does not 
 so it would let them see all models.
 """
 
-TERMS = ("no_rows", "models", "data_prefix")
+TERMS = ("no_rows", "models", "data_prefix", *KeyLimits._fields)
 """The fields of a key that it has from its beginning, and that the next key of its name has, too,
 besides its scopes.
 """
@@ -60,6 +61,8 @@ class AccessKey(NamedTuple):
     no_rows  models for which feedback with this key stores no rows; `*` for all
     models   patterns of the models that it may see; None: all, and what concerns no model
     data_prefix  with patterns: how names of data files begin that it may use; None: it may use none
+
+    The last fields are those of KeyLimits.
     """
 
     id: str
@@ -73,6 +76,14 @@ class AccessKey(NamedTuple):
     no_rows: tuple[str, ...] = ()
     models: tuple[str, ...] | None = None
     data_prefix: str | None = None
+    requests_per_second: float | None = None
+    rows_per_second: float | None = None
+    in_flight: int | None = None
+
+    @property
+    def limits(self) -> KeyLimits:
+        """Return the limits of the key, those of the settings apart."""
+        return KeyLimits(*(getattr(self, name) for name in KeyLimits._fields))
 
     def __repr__(self) -> str:
         """Return the id and name of the key, without its hash."""
@@ -98,6 +109,7 @@ class AccessKey(NamedTuple):
             "no_rows": list(self.no_rows),
             "models": self.models and list(self.models),
             "data_prefix": self.data_prefix,
+            **self.limits._asdict(),
         }
 
 
@@ -142,12 +154,17 @@ class AccessKeys:
     ) -> KeyWithText:
         """Make a key, in force from now on, for ever or for a lifetime. Names need not be unique.
 
-        terms  those of TERMS that the key has, as in AccessKey
+        terms  those of TERMS that the key has, as in AccessKey; lists will do, and None for no rows
 
         Raises BadParameter, and LimitExceeded if KEYS_MAX keys are in force.
         """
+        values = {
+            term: tuple(value) if isinstance(value, list) else value
+            for term, value in terms.items()
+        }
+        values["no_rows"] = values.get("no_rows") or ()
         with self._database.write() as connection:
-            return add_key(connection, name, frozenset(scopes), lifetime_seconds, **terms)
+            return add_key(connection, name, frozenset(scopes), lifetime_seconds, **values)
 
     def list(self) -> list[AccessKey]:
         """Return all keys, the newest first, with those that are no longer in force."""
@@ -246,6 +263,7 @@ def add_key(
 
 def _check_terms(key: AccessKey) -> None:
     """Raise BadParameter for terms of a key that are not valid, or do not go together."""
+    key.limits.check()
     if len(key.no_rows) > NO_ROWS_MAX or not all(
         model == ALL_MODELS or is_model(model) for model in key.no_rows
     ):

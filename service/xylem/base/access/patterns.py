@@ -19,24 +19,27 @@ _VERDICTS_MAX = 1024
 
 
 class ModelPatterns:
-    """Patterns as `shop-*`, as `fnmatch` defines them. A name is in it if one of them matches."""
+    """Patterns as `shop-*`, as `fnmatch` defines them. A name is in it if one of them matches.
+
+    verdicts  whether some names are in it, which were looked up before
+    """
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(patterns)
         # without a pattern nothing matches, while an empty regular expression matches everything
         regex = "|".join(map(fnmatch.translate, self.patterns)) or "(?!)"
         self._match = re.compile(regex).match
-        self._verdicts: dict[str, bool] = {}
+        self.verdicts: dict[str | None, bool] = {}
 
     def __contains__(self, model: str) -> bool:
         """Return whether a pattern matches the name of a model, which need not exist."""
-        verdict = self._verdicts.get(model)
+        verdict = self.verdicts.get(model)
         if verdict is None:
             # a name of another form is the name of no model, and may be too long to be matched
             verdict = is_model(model) and self._match(model) is not None
-            if len(self._verdicts) >= _VERDICTS_MAX:
-                self._verdicts.clear()
-            self._verdicts[model] = verdict
+            if len(self.verdicts) >= _VERDICTS_MAX:
+                self.verdicts.clear()
+            self.verdicts[model] = verdict
         return verdict
 
     def unmatched(self, models: Iterable[str]) -> list[str]:

@@ -26,6 +26,7 @@ from xylem.base.access.keys import (
     note_uses,
     show_admin_key,
 )
+from xylem.base.access.meters import KeyLimits, KeyMeter, Senders
 from xylem.base.access.patterns import ModelPatterns
 from xylem.base.db.engine import Database
 from xylem.base.errors import (
@@ -56,12 +57,14 @@ class Principal(NamedTuple):
 
     models       None: all models
     data_prefix  how names of data files begin that it may use; None: it may use none
+    meter        what it sends to this process, and its limits
     """
 
     key_id: str
     name: str
     models: ModelPatterns | None = None
     data_prefix: str | None = ""
+    meter: KeyMeter = KeyMeter()
 
     def sees(self, model: str) -> bool:
         """Return whether a model exists for this sender, if it exists."""
@@ -109,9 +112,13 @@ class KeyRing:
         ticks         seconds of a steady clock, for the time since the last read
         """
         self._open = open_scopes(settings)
-        self._anybody = ANYBODY
-        if settings.open_models is not None:
-            self._anybody = ANYBODY._replace(models=ModelPatterns(settings.open_models))
+        self._senders = Senders()
+        self._limits = KeyLimits(
+            settings.key_requests_per_second, settings.key_rows_per_second, settings.key_in_flight
+        )
+        models = None if settings.open_models is None else ModelPatterns(settings.open_models)
+        self.anybody = ANYBODY._replace(models=models, meter=KeyMeter(senders=self._senders))
+        self._environment = ENVIRONMENT._replace(meter=KeyMeter(senders=self._senders))
         self._database = database
         key = "" if settings.admin_key is None else settings.admin_key.get_secret_value()
         self._admin_digest = digest_of(key) if key else None
@@ -134,10 +141,22 @@ class KeyRing:
 
         None stands for what concerns no single model.
         """
-        models = self._anybody.models
+        models = self.anybody.models
         return scope in self._open and (models is None or (model is not None and model in models))
 
     def check(
+        self, authorization: bytes | None, scope: AccessScope, model: str | None
+    ) -> Principal:
+        """Return `sender_of` a request that the limits of its key admit now.
+
+        The caller charges the request. Raises what `sender_of` raises, and TooManyRequests.
+        """
+        sender = self.sender_of(authorization, scope, model)
+        if self._ticks() < sender.meter.open_at:
+            raise sender.meter.refusal()
+        return sender
+
+    def sender_of(
         self,
         authorization: bytes | None,
         scope: AccessScope,
@@ -161,11 +180,11 @@ class KeyRing:
         """
         is_anybody = filters and authorization is None
         if scope in self._open and (is_anybody or self.is_open(scope, model)):
-            return self._anybody
+            return self.anybody
         text = _bearer(authorization)
         digest = hashlib.sha256(text).digest()
         if self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest):
-            return ENVIRONMENT
+            return self._environment
         age = self._ticks() - self._read_at
         holder = self._keys.get(text[ID_PLACE])
         if holder is None or not hmac.compare_digest(digest, holder.key.hash):
@@ -187,7 +206,8 @@ class KeyRing:
             raise ScopeMissing(
                 f"key {key.id}: expected one with the scope {scope}, found one without"
             )
-        if principal.models is not None:
+        models = principal.models
+        if models is not None and models.verdicts.get(model) is not True:
             principal = self._limited(principal, scope, model, filters=filters)
         self._used.add(key.id)
         return principal
@@ -204,7 +224,7 @@ class KeyRing:
                 f"key {principal.key_id}: expected one for all models, found one for some"
             )
         if model is None:
-            open_models = self._anybody.models if scope in self._open else None
+            open_models = self.anybody.models if scope in self._open else None
             return principal if open_models is None else principal.with_models(open_models)
         if not principal.sees(model):
             raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
@@ -259,14 +279,18 @@ class KeyRing:
             self._read_at = began
 
     def _holder_of(self, key: AccessKey) -> _Holder:
-        """Return the present holder of a key that has not changed, else a new one."""
+        """Return the present holder of a key that has not changed, else a new one.
+
+        Only the time of a key's last use ever changes in force: its meter stays.
+        """
         holder = self._keys.get(key.id.encode())
-        if holder is not None and holder.key == key:
-            return holder
+        if holder is not None:
+            return holder if holder.key == key else _Holder(key, holder.principal)
+        meter = KeyMeter(key.limits.over(self._limits), self._senders, self._ticks)
         if key.models is None:
-            return _Holder(key, Principal(key.id, key.name))
+            return _Holder(key, Principal(key.id, key.name, meter=meter))
         models = ModelPatterns(key.models)
-        return _Holder(key, Principal(key.id, key.name, models, key.data_prefix))
+        return _Holder(key, Principal(key.id, key.name, models, key.data_prefix, meter))
 
     def _look(self) -> None:
         self.refresh()

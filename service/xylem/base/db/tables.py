@@ -156,6 +156,9 @@ ACCESS_KEYS = _table(
     Column("no_rows", Text),
     Column("models", Text),
     Column("data_prefix", Text),
+    Column("requests_per_second", Float),
+    Column("rows_per_second", Float),
+    Column("in_flight", Integer),
 )
 
 AUDIT_LOG = _table(
@@ -240,6 +243,9 @@ ADDED = (
     ACCESS_KEYS.c.no_rows,
     ACCESS_KEYS.c.models,
     ACCESS_KEYS.c.data_prefix,
+    ACCESS_KEYS.c.requests_per_second,
+    ACCESS_KEYS.c.rows_per_second,
+    ACCESS_KEYS.c.in_flight,
 )
 """Columns that a database of this schema may lack.
 

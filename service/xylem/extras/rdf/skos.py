@@ -96,10 +96,23 @@ _DEPRECATED = "http://www.w3.org/2002/07/owl#deprecated"
 _KINDS = ("prefLabel", "altLabel", "hiddenLabel")
 
 
-def read_skos(file: DataFile, kind: str) -> SubjectList:
+_BAD_LANGUAGE = re.compile(
+    rb"""(\sxml:lang\s*=\s*["'])(?!["']|[A-Za-z]+(?:-[A-Za-z0-9]+)*["'])([^"'<>]*)"""
+)
+_QUOTED_LANGUAGE = "x-quoted-"
+"""The front of a tag that stands for one that is no language, whose bytes follow: rdflib refuses
+a whole file for such a tag, and does not say where it is.
+"""
+
+
+def read_skos(file: DataFile, kind: str, language: str | None) -> SubjectList:
     """Read the resources of type skos:Concept, in the order in which the file gives that type.
 
-    kind  the format, as rdflib names it
+    kind      the format, as rdflib names it
+    language  of names without one, where a concept has no other name in it; None: it is not known
+
+    Resources without a type that have a prefLabel are concepts, too, and follow them. What is wrong
+    with names of other resources does not matter.
 
     names       skos:prefLabel, or the skosxl:literalForm of a skosxl:prefLabel; in a language that
                 has neither, rdfs:label
@@ -110,10 +123,10 @@ def read_skos(file: DataFile, kind: str) -> SubjectList:
     deprecated  by owl:deprecated true
 
     Raises BadData for a file that does not parse, that has no concept, or that has two different
-    prefLabels of a concept in a language. Memory: the bytes of the file, and the properties above
-    of each concept.
+    prefLabels of a concept in a language, or a name in what is no language. Memory: the bytes of
+    the file, and the properties above of each concept.
     """
-    concepts = _Concepts(file)
+    concepts = _Concepts(file, language)
     data = b"".join(file.blocks())
     _parse(file, data, kind, concepts.add)
     subjects = list(concepts.subjects())
@@ -144,7 +157,13 @@ def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any]
         def bind(self, prefix: str, namespace: Any, override: bool = True) -> None:
             """Ignore a prefix: the parser itself remembers those that it needs."""
 
-    (check_entities if kind == "xml" else check_literals)(file, data)
+    if kind == "xml":
+        check_entities(file, data)
+        data = _BAD_LANGUAGE.sub(
+            lambda match: match[1] + f"{_QUOTED_LANGUAGE}{match[2].hex()}".encode(), data
+        )
+    else:
+        check_literals(file, data)
     try:
         Graph(store=TripleStore()).parse(io.BytesIO(data), format=kind, publicID=_BASE)
     except (BadData, MemoryError):
@@ -159,9 +178,12 @@ def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any]
 class _Concepts:
     """The properties of concepts, collected from triples that come in any order."""
 
-    def __init__(self, file: DataFile) -> None:
+    def __init__(self, file: DataFile, language: str | None) -> None:
         self._file = file
+        self._language = language
         self._concepts: dict[str, None] = {}
+        self._other_types: set[str] = set()
+        self._name_faults: dict[str, str] = {}
         self._names: dict[str, dict[str, str]] = defaultdict(dict)
         self._other_names: dict[str, dict[tuple[str, bool, str], None]] = defaultdict(dict)
         self._label_resources: dict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -193,14 +215,23 @@ class _Concepts:
 
     def subjects(self) -> Iterator[Subject]:
         """Yield each concept with its properties, after all triples were added. Raises BadData."""
-        for uri in self._concepts:
-            for kind, resource in self._label_resources.get(uri, ()):
+        for uri, resources in self._label_resources.items():
+            for kind, resource in resources:
                 for form in self._forms.get(resource, ()):
                     self._add_name(kind, uri, form)
+        untyped = dict.fromkeys(uri for uri in self._names if "://" in uri)
+        for uri in {**self._concepts, **untyped}:
+            if uri not in self._concepts and (uri in self._other_types or uri.startswith(_BASE)):
+                continue
+            if uri in self._name_faults:
+                raise self._file.fault(None, f"<{uri[:120]}>: {self._name_faults[uri]}")
+            names = {**self._labels.get(uri, {}), **self._names.get(uri, {})}
+            if self._language and self._language not in names and UNDETERMINED in names:
+                names[self._language] = names.pop(UNDETERMINED)
             yield Subject(
                 uri=uri,
                 notation=self._notations.get(uri),
-                names={**self._labels.get(uri, {}), **self._names.get(uri, {})},
+                names=names,
                 broader=self._broader.get(uri, ()),
                 related=self._related.get(uri, ()),
                 other_names=list(self._other_names.get(uri, ())),
@@ -214,30 +245,33 @@ class _Concepts:
                     None, f"expected absolute URIs, found {subject[len(_BASE) :][:80]!r}"
                 )
             self._concepts[subject] = None
+        else:
+            self._other_types.add(subject)
 
     def _add_name(self, kind: str, subject: str, value: Any) -> None:
         """Add a name of a concept; `kind` is one of _KINDS.
 
         An altLabel or hiddenLabel that is no text is ignored, because nothing refers to it; a
-        prefLabel must be a text. Raises BadData.
+        prefLabel must be a text.
         """
+        language, name = _literal(value)
         if kind != _KINDS[0]:
-            language, name = _literal(value)
-            if name:
+            if name and self._is_name(subject, value):
                 self._other_names[subject][language, kind == _KINDS[2], name] = None
-            return
-        language, name = self._text(subject, value)
-        first_name = self._names[subject].setdefault(language, name)
-        if first_name != name:
-            expected = f"<{subject[:120]}>: expected one skos:prefLabel in {language!r}"
-            raise self._file.fault(None, f"{expected}, found {first_name[:60]!r} and {name[:60]!r}")
+        elif self._is_name(subject, value):
+            first_name = self._names[subject].setdefault(language, name)
+            if first_name != name:
+                expected = f"expected one skos:prefLabel in {language!r}"
+                self._name_faults.setdefault(
+                    subject, f"{expected}, found {first_name[:60]!r} and {name[:60]!r}"
+                )
 
     def _add_label_resource(self, kind: str, subject: str, value: Any) -> None:
         self._label_resources[subject].append((kind, str(value)))
 
     def _add_label(self, subject: str, value: Any) -> None:
-        language, name = self._text(subject, value)
-        self._labels[subject].setdefault(language, name)
+        if self._is_name(subject, value):
+            self._labels[subject].setdefault(*_literal(value))
 
     def _add_notation(self, subject: str, value: Any) -> None:
         notation = tidy(str(value))
@@ -252,21 +286,19 @@ class _Concepts:
         if str(value).lower() in ("true", "1"):
             self._deprecated.add(subject)
 
-    def _text(self, subject: str, value: Any) -> tuple[str, str]:
-        """Return the language and the text of a literal.
-
-        Raises BadData for a value that is no literal, or is empty, or has no valid language.
-        """
+    def _is_name(self, subject: str, value: Any) -> bool:
+        """Return whether a value is a literal with a text and a language; note the fault if not."""
         language, name = _literal(value)
-        if not name or not is_language(language):
+        is_name = bool(name) and is_language(language)
+        if not is_name:
             literal = f"{str(value)[:60]!r} in {language!r}"
-            raise self._file.fault(
-                None, f"<{subject[:120]}>: expected a name in a language, found {literal}"
-            )
-        return language, name
+            self._name_faults.setdefault(subject, f"expected a name in a language, found {literal}")
+        return is_name
 
 
 def _literal(value: Any) -> tuple[str, str]:
     """Return the language and the text of a literal; for another value the text is empty."""
     language = str(getattr(value, "language", None) or UNDETERMINED).lower()
+    if language.startswith(_QUOTED_LANGUAGE):
+        language = bytes.fromhex(language.removeprefix(_QUOTED_LANGUAGE)).decode(errors="replace")
     return language, tidy(str(value)) if hasattr(value, "language") else ""

@@ -27,7 +27,6 @@ from xylem.serving.live.requested_versions import (
     Usage,
 )
 from xylem.serving.live.split import (
-    EARLY,
     AliasKey,
     Deny,
     LiveSplit,
@@ -43,7 +42,6 @@ from xylem_store import (
     ModelInfo,
     ModelNotFound,
     Store,
-    StoreUnreadable,
     check_model,
     is_version,
 )
@@ -83,9 +81,11 @@ class LiveModels(Generic[T]):
     ) -> None:
         loaded_max = models_loaded if isinstance(models_loaded, int) else None
         self._bound = OpenBound(loaded_max, preload or ())
-        self._store = store
+        self._watch = store.watch()
+        self._is_behind = True
+        """Whether the present state lacks anything that a look has seen."""
         self._versions = VersionOpener(store, prepare, self._bound)
-        self._state = State(EARLY, {}, {}, ServedAliases[Any](deny, {}))
+        self._state = State(True, {}, {}, ServedAliases[Any](deny, {}))
         self.heads: dict[bytes, Any] = {}
         """A cache for callers that look up `resident` often.
 
@@ -114,7 +114,7 @@ class LiveModels(Generic[T]):
     @property
     def has_completed_first_look(self) -> bool:
         """Return whether the first look is complete: all aliases of the store were tried."""
-        return self._state.generation is not EARLY
+        return not self._state.is_early
 
     @property
     def ready(self) -> bool:
@@ -157,7 +157,7 @@ class LiveModels(Generic[T]):
         for a number with a model name that is not valid.
         """
         state = self._state
-        if state.generation is EARLY and model not in state.models:
+        if state.is_early and model not in state.models:
             detail = "the models are being opened"
             if self._store_error is not None:
                 detail = (
@@ -311,17 +311,11 @@ class LiveModels(Generic[T]):
         as before, and the failure is logged and reported.
         """
         try:
-            generation = self._store.generation()
-            if self._versions.is_due or self._state.generation != generation:
-                infos = self._store.models()
-                # a deleted model leaves traces, so an empty store with no generation is not normal
-                if self.models and not infos and not generation:
-                    raise StoreUnreadable(
-                        "expected models as before, found none: is the disk still there?"
-                    )
-                self._publish(
-                    self._states.state_after(self._state, infos, generation, self._publish)
-                )
+            self._is_behind |= self._watch.look()
+            if self._versions.is_due or self._is_behind:
+                infos = [info for _, info in sorted(self._watch.models.items())]
+                self._publish(self._states.state_after(self._state, infos, self._publish))
+                self._is_behind = False
             self._store_error = None
             succeeded_at["store"] = time.monotonic()
         except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,6 +131,12 @@ serve_model = partial(open_version, is_warm=True)
 """Open a version for a server: as `open_version`, with all kernels."""
 
 
+@cache
+def _usual_limits() -> Limits:
+    """Return the limits of requests that warm up; to read them takes a tenth of an opening."""
+    return Limits()
+
+
 def _warm_up(served: ServedVersion) -> None:
     """Answer one instance of each kind: plainly, with lists of labels, with an explanation.
 
@@ -144,14 +150,13 @@ def _warm_up(served: ServedVersion) -> None:
     size_of(b"{}")
     load_in_pieces(b'{"a":[%s]}' % b",".join([b"1"] * PIECE_BYTES))
     event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
-    read_sparse(event, served, None, Limits(), are_lines=False)
+    limits = _usual_limits()
+    read_sparse(event, served, None, limits, are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
-    untimed = fast_requests(
-        served.opened, served.predictor, served.featurizer, fast_forms(Limits())
-    )
+    untimed = fast_requests(served.opened, served.predictor, served.featurizer, fast_forms(limits))
     untimed.answer(body, 0, served.ids.sign(0, 1))
     for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):
-        dialect.answer_fully(dialect.read(Body(content), Limits()), served)
+        dialect.answer_fully(dialect.read(Body(content), limits), served)
     label = name_of(served.labels, 0)
     option_sets: tuple[dict[str, Any], ...] = (
         {},

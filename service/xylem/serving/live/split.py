@@ -158,19 +158,15 @@ class ServedAliases(Generic[T]):
                 parts.pop(key, None)
 
 
-EARLY = object()
-"""The generation of the state until the first look at the store is complete."""
-
-
 class State(NamedTuple):
     """The result of one look at the store. Never changed, only replaced.
 
-    generation  the store's; EARLY until the first look is complete
+    is_early    whether the first look is not complete
     resident    the object that serves each (model, version) that an alias keeps open
     is_waited_for  whether any model is one whose versions are opened before they are requested
     """
 
-    generation: object
+    is_early: bool
     models: Mapping[str, ModelInfo]
     resident: Mapping[tuple[str, int], object]
     served: ServedAliases[Any]
@@ -178,12 +174,13 @@ class State(NamedTuple):
 
 
 def state_of(
-    generation: object,
     infos: Sequence[ModelInfo],
     aliases: Mapping[AliasKey, Alias],
     resident: Mapping[tuple[str, int], object],
     requested: Mapping[tuple[str, int], object],
     previous: State,
+    *,
+    is_early: bool,
 ) -> State:
     """Return the state for these models and aliases, with the views of denied labels made.
 
@@ -192,7 +189,7 @@ def state_of(
     # deny again: other labels may be deprecated by now
     resident = {key: previous.served.deny(opened, ()) for key, opened in resident.items()}
     served = previous.served.followed_by(aliases, {**requested, **resident})
-    return State(generation, {info.name: info for info in infos}, resident, served)
+    return State(is_early, {info.name: info for info in infos}, resident, served)
 
 
 class Failure(NamedTuple):

@@ -8,7 +8,7 @@ from xylem.base import log, public_message_of
 from xylem.serving.live.bound import OpenBound
 from xylem.serving.live.opener import DAMAGED_ALIAS, ModelUnavailable, VersionOpener
 from xylem.serving.live.requested_versions import Key, RequestedVersions
-from xylem.serving.live.split import EARLY, AliasKey, Deny, State, state_of
+from xylem.serving.live.split import AliasKey, Deny, State, state_of
 from xylem_store import LABEL_INFO, Alias, ModelInfo, StoreError
 
 T = TypeVar("T")
@@ -43,14 +43,11 @@ class StateMaker(Generic[T]):
         self._deny = deny
         self._previous: State
 
-    def state_after(
-        self, previous: State, infos: list[ModelInfo], generation: object, publish: Publish
-    ) -> State:
+    def state_after(self, previous: State, infos: list[ModelInfo], publish: Publish) -> State:
         """Return the state for the models that the store has, with their versions open. Blocking.
 
-        previous    the state until now
-        generation  the store's
-        publish     takes the states in between, during the first look
+        previous  the state until now
+        publish   takes the states in between, during the first look
         """
         self._previous = previous
         present_aliases = previous.served.aliases
@@ -71,12 +68,17 @@ class StateMaker(Generic[T]):
             aliases |= {
                 key: self._settle(key, alias, resident) for key, alias in stored_aliases.items()
             }
-            if n_models <= _EARLY_MAX and previous.generation is EARLY:
+            if n_models <= _EARLY_MAX and previous.is_early:
                 unsplit_aliases = {
                     key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()
                 }
                 self._previous = state_of(
-                    EARLY, infos[:n_models], unsplit_aliases, resident, {}, self._previous
+                    infos[:n_models],
+                    unsplit_aliases,
+                    resident,
+                    {},
+                    self._previous,
+                    is_early=True,
                 )
                 publish(self._previous)
         for key, alias in aliases.items():
@@ -84,8 +86,8 @@ class StateMaker(Generic[T]):
         for model, detail in self._refresh().items():
             self._opener.note(model, LABEL_INFO, detail)
         requested = self._renewed_requested()
-        state = state_of(generation, infos, aliases, resident, requested, self._previous)
-        if previous.generation is EARLY:
+        state = state_of(infos, aliases, resident, requested, self._previous, is_early=False)
+        if previous.is_early:
             self._bound.warn_of_unmatched(state.models)
         return state._replace(is_waited_for=any(self._bound.keeps(info.name) for info in infos))
 

@@ -51,6 +51,8 @@ def test_jobs_read_tables(place: Place, held_out: Any) -> None:
         "threshold-tuning", {"model": "m", "data": "valid.csv", **tune, **columns}
     ).result
     assert report["validation_micro_f"] > 50
+    assert (report["data"]["source"], report["data"]["rows"]) == ("valid.csv", 80)
+    assert report["findings"] == []
     result = place.batch(data="valid.csv", text_column=["title"]).result
     assert (result["lines"], result["bad"]) == (80, 0)
 

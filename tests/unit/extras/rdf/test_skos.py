@@ -98,6 +98,48 @@ def test_rdf_that_cannot_be_used(tmp_path: Path) -> None:
             read_info(tmp_path, f"v{suffix}", content)
 
 
+def test_what_is_no_concept_is_passed_over(tmp_path: Path) -> None:
+    more = """<http://x/scheme> skos:prefLabel "another name"@en, " "@fi, <http://x/l> .
+<http://x/group> a skos:Collection ; skos:prefLabel "a"@en, "b"@en .
+<http://x/ontology> rdfs:label ""@en . [] skos:prefLabel "nobody"@en ."""
+    assert sorted(subjects_of(read_info(tmp_path, "v.ttl", TURTLE + more))) == sorted(
+        subjects_of(read_info(tmp_path, "w.ttl", TURTLE))
+    )
+
+
+def test_a_preferred_name_makes_a_concept(tmp_path: Path) -> None:
+    more = """@prefix xl: <http://www.w3.org/2008/05/skos-xl#> .
+<http://x/tea> skos:prefLabel "tee"@fi ; skos:broader <http://x/dog> .
+<http://x/cup> xl:prefLabel [ xl:literalForm "kuppi"@fi ] . <http://x/no> skos:altLabel "ei"@fi ."""
+    subjects = subjects_of(read_info(tmp_path, "v.ttl", TURTLE + more))
+    added = [
+        one for one in subjects if one not in subjects_of(read_info(tmp_path, "w.ttl", TURTLE))
+    ]
+    assert [(one.uri, one.names, list(one.broader)) for one in added] == [
+        ("http://x/cup", {"fi": "kuppi"}, []),
+        ("http://x/tea", {"fi": "tee"}, ["http://x/dog"]),
+    ]
+    with pytest.raises(BadData, match="<http://x/tea>: expected one skos:prefLabel in 'fi'"):
+        read_info(tmp_path, "v.ttl", TURTLE + more + '<http://x/tea> skos:prefLabel "chai"@fi .')
+
+
+def test_names_without_a_language_are_in_the_one_that_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "v.ttl").write_text(TURTLE)
+    names = [one.names for one in read_subjects(DataFile(tmp_path / "v.ttl"), "fi").subjects]
+    assert names == [{"fi": "koira", "en": "dog"}, {"en": "animal", "fi": "eläin"}, {"fi": "a cat"}]
+
+
+def test_a_tag_that_is_no_language_names_its_resource(tmp_path: Path) -> None:
+    concept = CONCEPT.format("http://a/", "").replace("</skos:Concept>", "{}</skos:Concept>")
+    note = "<skos:note xml:lang='zh_tw'>x</skos:note><skos:note xml:lang=''>y</skos:note>"
+    info = read_info(tmp_path, "v.rdf", RDF.format(concept.format(note)))
+    assert subjects_of(info) == [Subject("http://a/x", None, {"en": "n"}, [])]
+    for kind in ("prefLabel", "altLabel"):
+        name = f'<skos:{kind} xml:lang="zh_tw">x</skos:{kind}>'
+        with pytest.raises(BadData, match=r"<http://a/x>: expected a name .* found 'x' in 'zh_tw'"):
+            read_info(tmp_path, "v.rdf", RDF.format(concept.format(name)))
+
+
 def doctype(*entities: str) -> str:
     return f"<!DOCTYPE rdf:RDF [{''.join(f'<!ENTITY {entity}>' for entity in entities)}]>"
 

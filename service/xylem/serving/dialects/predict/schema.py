@@ -257,21 +257,24 @@ class PredictRequest(Options):
 
 
 class _Line(RequestModel):
-    """The fields of a batch's line besides the instance. Labels are allowed, and ignored."""
+    """The fields of a batch's line besides the instance. Labels and other fields are ignored.
+
+    So what trains can be predicted, as an export of a database with more fields.
+    """
 
     id: Identity = Field(default=None, description="repeated by the answer")
     labels: Any = Field(default=None, description="the labels of a labelled file; they are ignored")
 
 
-class TextLine(_Line, TextInstance):
+class TextLine(_Line, TextInstance, extra="ignore"):
     """A line that is a text."""
 
 
-class SparseLine(_Line, SparseInstance):
+class SparseLine(_Line, SparseInstance, extra="ignore"):
     """A line that is sparse."""
 
 
-class NamedLine(_Line, NamedInstance):
+class NamedLine(_Line, NamedInstance, extra="ignore"):
     """A line of named features."""
 
 
