@@ -121,7 +121,6 @@ from .rows import Dataset as Dataset
 from .rows import Growing as Growing
 from .rows import LabelRows as LabelRows
 from .rows import RowArrays as RowArrays
-from .rows import RowWeights as RowWeights
 from .rows import SparseRows as SparseRows
 from .rows import inverse as inverse
 from .rows import offsets as offsets

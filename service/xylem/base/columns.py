@@ -154,8 +154,8 @@ def columns_of(
         ).with_path("label_columns")
     if weight_column is not None and (join_rows or not weight_column):
         expected = "a name, and rows that are not joined"
-        found = f"--join-rows {join_rows}" if weight_column else "an empty name"
-        raise BadParameter(f"weight column: expected {expected}, found {found}").with_path(
+        instead = f"--join-rows {join_rows}" if weight_column else "an empty name"
+        raise BadParameter(f"weight column: expected {expected}, found {instead}").with_path(
             "weight_column"
         )
     if quote not in (None, "none"):

@@ -90,15 +90,6 @@ class RowWeights(NamedTuple):
     rows: NDArray[np.float32]
     labels: NDArray[np.float32]
 
-    @staticmethod
-    def number(value: object) -> float:
-        """Return a value as a weight. Raises ValueError, with what was expected and found."""
-        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if is_number and (value == 0 or WEIGHT_MIN <= value <= WEIGHT_MAX):  # type: ignore[operator]
-            return float(value)  # type: ignore[arg-type]
-        expected = f"expected a weight of 0, or from {WEIGHT_MIN:f} to {WEIGHT_MAX:,}"
-        raise ValueError(f"{expected}, found {str(value)!r:.40}")
-
     def copies(self, random: np.random.Generator) -> NDArray[np.int64]:
         """Return rows as often as their weights say; a fraction is the probability of one more."""
         n_copies = np.floor(self.rows + random.random(len(self.rows))).astype(np.int64)
@@ -140,12 +131,21 @@ class LabelRows(NamedTuple):
     def cut(self, first: int, last: int) -> LabelRows:
         """Return rows first .. last - 1; indices are a view."""
         indptr, entries = _cut(self.indptr, first, last)
-        return self._of(indptr, entries, slice(first, last))
+        return self._entries(indptr, entries, slice(first, last))
 
     def take(self, chosen: NDArray[Any]) -> LabelRows:
         """Return the rows at the positions `chosen`, in this order."""
         indptr, entries = _select(self.indptr, chosen)
-        return self._of(indptr, entries, chosen)
+        return self._entries(indptr, entries, chosen)
+
+    @staticmethod
+    def weight_of(value: object) -> float:
+        """Return a value as a weight. Raises ValueError, with what was expected and found."""
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if is_number and (value == 0 or WEIGHT_MIN <= value <= WEIGHT_MAX):  # type: ignore[operator]
+            return float(value)  # type: ignore[arg-type]
+        expected = f"expected a weight of 0, or from {WEIGHT_MIN:f} to {WEIGHT_MAX:,}"
+        raise ValueError(f"{expected}, found {str(value)!r:.40}")
 
     def all_weights(self) -> RowWeights:
         """Return the weights, which are 1 if none are stored."""
@@ -176,9 +176,9 @@ class LabelRows(NamedTuple):
 
     def select(self, is_selected: NDArray[Any]) -> LabelRows:
         """Return the rows with the selected labels only, bool[nnz]."""
-        return self._of(offsets(is_selected)[self.indptr], is_selected, slice(None))
+        return self._entries(offsets(is_selected)[self.indptr], is_selected, slice(None))
 
-    def _of(self, indptr: NDArray[np.int64], entries: Any, rows: Any) -> LabelRows:
+    def _entries(self, indptr: NDArray[np.int64], entries: Any, rows: Any) -> LabelRows:
         """Return the labels at some entries, which are those of some rows."""
         weights = self.weights
         if weights is not None:

@@ -22,9 +22,9 @@ def renumber_labels(labels: LabelRows, ids: I32, n_labels: int) -> tuple[LabelRo
 
     Returns the labels, sorted within each row, and how many labels of each row were dropped.
     """
-    known = labels.select(ids[labels.indices] >= 0)
-    unknown = np.diff(labels.indptr) - np.diff(known.indptr)
-    renumbered = sorted_labels(known._replace(indices=ids[known.indices], n_labels=n_labels))
+    selected = labels.select(ids[labels.indices] >= 0)
+    unknown = np.diff(labels.indptr) - np.diff(selected.indptr)
+    renumbered = sorted_labels(selected._replace(indices=ids[selected.indices], n_labels=n_labels))
     return renumbered, unknown.astype(np.int32)
 
 
@@ -68,10 +68,10 @@ def first_labels(labels: LabelRows, n_labels: int) -> tuple[LabelRows, I32, list
     Returns the other labels, how many labels of each row were dropped, and the dropped ids as
     names: each id once, in ascending order.
     """
-    known = labels.select(labels.indices < n_labels)._replace(n_labels=n_labels)
-    unknown = np.diff(labels.indptr) - np.diff(known.indptr)
+    selected = labels.select(labels.indices < n_labels)._replace(n_labels=n_labels)
+    unknown = np.diff(labels.indptr) - np.diff(selected.indptr)
     dropped = np.unique(labels.indices[labels.indices >= n_labels]).tolist()
-    return known, unknown.astype(np.int32), list(map(str, dropped))
+    return selected, unknown.astype(np.int32), list(map(str, dropped))
 
 
 def first_features(rows: SparseRows, n_features: int) -> SparseRows:

@@ -17,17 +17,22 @@ from xylem.base import (
     DEFAULT_COLUMNS,
     Dataset,
     LabelRows,
-    RowWeights,
     TableColumns,
     inverse,
     offsets,
     what_is,
 )
 from xylem.datasets.dataset import N_ROWS_MAX, renumber_labels, sorted_labels
-from xylem.datasets.label_names import find_in_model, label_name, unknown_findings
+from xylem.datasets.label_names import (
+    NO_LABEL,
+    SpellingIds,
+    find_in_model,
+    is_label_value,
+    unknown_findings,
+)
 from xylem.datasets.stream import BLOCK_BYTES, DataFile
 from xylem.datasets.survey import Survey
-from xylem_store import I32, BadNames, NameTable, check_name
+from xylem_store import I32, BadNames, NameTable
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -103,42 +108,6 @@ def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[No
     yield
 
 
-NO_LABEL = -1
-"""The id of null and of a blank label."""
-
-
-class _SpellingIds(dict[Any, int]):
-    """The provisional id of the label that each spelling names; it grows by what is looked up."""
-
-    def __init__(self, ids: dict[str, int]) -> None:
-        super().__init__()
-        self._ids = ids
-
-    def __missing__(self, label: Any) -> int:
-        """Return the id of a new spelling. Raises TypeError for what is no label, and BadNames."""
-        if isinstance(label, str):
-            self[label] = i = self._id_of(label)
-            return i
-        # a number is no key: as keys, 1 and true are the same
-        if not _is_label(label):
-            raise TypeError
-        return NO_LABEL if label is None else self._id_of(str(label))
-
-    def _id_of(self, spelling: str) -> int:
-        name = label_name(spelling)
-        if not name:
-            return NO_LABEL
-        if name not in self._ids:
-            check_name(name)
-            self._ids[name] = len(self._ids)
-        return self._ids[name]
-
-
-def _is_label(value: object) -> bool:
-    """Return whether a value of JSON is a label or null."""
-    return value is None or isinstance(value, str) or type(value) is int
-
-
 class RowCollector:
     """The rows that were added so far; labels have provisional ids, in order of first appearance.
 
@@ -178,7 +147,7 @@ class RowCollector:
         self.texts: list[str] = []
         self.named_features: list[dict[str, float]] = []
         self.ids = {} if ids is None else ids
-        self._id_of = _SpellingIds(self.ids).__getitem__
+        self._id_of = SpellingIds(self.ids).__getitem__
         self.labels, self.counts = array("i"), array("i")
         self.places = array("q")
 
@@ -260,7 +229,7 @@ class RowCollector:
 
     def _weight_of(self, number: int, name: str, value: object) -> float:
         try:
-            return RowWeights.number(value)
+            return LabelRows.weight_of(value)
         except ValueError as error:
             raise self.file.fault(number, f"{name}: {error}") from None
 
@@ -285,7 +254,7 @@ class RowCollector:
             # all labels at once: this takes half the time of a loop
             self.labels.extend(map(self._id_of, labels))
         except TypeError:
-            label = next(label for label in labels if not _is_label(label))
+            label = next(label for label in labels if not is_label_value(label))
             expected = "expected strings or whole numbers in `labels`"
             raise self.file.fault(number, f"{expected}, found {what_is(label)}") from None
         except BadNames as error:

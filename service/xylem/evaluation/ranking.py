@@ -173,7 +173,7 @@ def ranking_metrics(
     first = rows_of(ranked.ptr)[hit], rank[hit], weights[ranked.labels[hit]]
     best = _best_weights(labels, unknown, weights, 1.0 / unknown_propensity, k_max)
     if of_rows is not None:
-        first, best = ((row, ranks, each * of_rows[row]) for row, ranks, each in (first, best))
+        first, best = ((row, ranks, weight * of_rows[row]) for row, ranks, weight in (first, best))
     figures: dict[str, float] = {}
     ndcg = sums.gain / sums.ideal
     for name, table, divisors in (("P", sums.hits, KS), ("nDCG", ndcg, (1, 1, 1))):

@@ -19,13 +19,13 @@ from xylem.base import (
     BadParameter,
     Dataset,
     LabelRows,
-    RowWeights,
     SparseRows,
     checked_vectors,
     offsets,
 )
 from xylem.datasets import N_IDS_MAX, ClassNames, dataset_in_memory
 from xylem.engine import rows_of_csr
+from xylem.python.sample_weight import weighed_rows
 from xylem_store import F32, NameTable
 
 TextColumn = str | Sequence[str] | None
@@ -126,29 +126,7 @@ def dataset_from_memory(
         rows=checked.matrix,
         vectors=vector_rows,
     )
-    return dataset if sample_weight is None else _weighed(dataset, _as_list(sample_weight))
-
-
-def _weighed(dataset: Dataset, sample_weight: Any) -> Dataset:
-    """Return rows with these weights, without those of weight 0. Raises BadData."""
-    values = list(sample_weight) if isinstance(sample_weight, Iterable) else [sample_weight]
-    if len(values) != dataset.n_rows:
-        raise BadData(
-            f"sample_weight: expected {dataset.n_rows} weights, as many as instances, found "
-            f"{len(values)}"
-        )
-    weights = np.empty(len(values), np.float32)
-    for row, value in enumerate(values):
-        try:
-            weights[row] = RowWeights.number(value)
-        except ValueError as error:
-            raise BadData(f"sample_weight: row {row}: {error}") from None
-    if not weights.any():
-        raise BadData("sample_weight: expected a weight above 0, found 0 in all rows")
-    of_labels = dataset.labels.weights and dataset.labels.weights.labels
-    labels = dataset.labels.weighed(weights, of_labels)
-    sha256 = hashlib.sha256(dataset.sha256.encode() + weights.tobytes()).hexdigest()
-    return replace(dataset, labels=labels, sha256=sha256).with_weight()
+    return dataset if sample_weight is None else weighed_rows(dataset, _as_list(sample_weight))
 
 
 def vectors_from_memory(vectors: Any, instances: InMemoryInstances) -> F32 | None:

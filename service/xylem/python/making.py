@@ -34,7 +34,6 @@ def train(
     text_column: TextColumn = None,
     label_column: str | None = None,
     vectors: Any = None,
-    sample_weight: Any = None,
     progress: bool = True,
     **parameters: Any,
 ) -> Model:
@@ -65,6 +64,7 @@ def train(
     from 0.
     """
     encoder = parameters.pop("encoder", None)
+    sample_weight = parameters.pop("sample_weight", None)
     request = TrainRequest(
         trainer=trainer,
         data=Path(),

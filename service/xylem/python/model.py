@@ -47,6 +47,7 @@ class ThresholdOptions(TypedDict, total=False):
 
     kappa  the least probability of an estimate
     start  the start values of OFO
+    sample_weight  the weights of the rows
     objective  the F-measure to tune for: "macro" gives each label a threshold; "micro" and
                "instance" give all one, and a row a limit of labels
     """
@@ -54,6 +55,7 @@ class ThresholdOptions(TypedDict, total=False):
     kappa: float | Literal["auto"] | None
     start: tuple[float, float] | None
     objective: Literal["macro", "micro", "instance"]
+    sample_weight: Any
 
 
 class Model(PredictingModel):
@@ -174,7 +176,6 @@ class Model(PredictingModel):
         text_column: TextColumn = None,
         label_column: str | None = None,
         vectors: Any = None,
-        sample_weight: Any = None,
         progress: bool = True,
         **options: Unpack[ThresholdOptions],
     ) -> Model:
@@ -186,8 +187,10 @@ class Model(PredictingModel):
         the thresholds are stored at once, in the version's store; for other models `save` stores
         them.
         """
+        fields: dict[str, Any] = {**options}
+        sample_weight = fields.pop("sample_weight", None)
         request = request_of(
-            [method], _ROWS, None, empty_labels, threads=n_threads(threads), **options
+            [method], _ROWS, None, empty_labels, threads=n_threads(threads), **fields
         )
         rows = columns_from_memory(instances, labels, text_column, label_column)
         labelled = self._labelled(*rows, vectors, sample_weight)

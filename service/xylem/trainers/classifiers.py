@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from xylem.base import RowWeights, SparseRows, inverse, offsets, ranges
+from xylem.base import SparseRows, inverse, offsets, ranges
 from xylem.trainers.kernels.newton import OldRows, no_old_rows, refine
 from xylem.trainers.kernels.problem import (
     NO_ROOM,
@@ -90,7 +90,7 @@ class Members(NamedTuple):
 
     ptr: I64
     rows: I32
-    weights: RowWeights | None = None
+    weights: Any = None
 
 
 class RowSample(NamedTuple):
@@ -193,7 +193,7 @@ class TileWeights(NamedTuple):
     bias: F32
 
 
-def members_of(ptr: I64, rows: I32, weights: RowWeights | None, labels: I32) -> Members:
+def members_of(ptr: I64, rows: I32, weights: Any, labels: I32) -> Members:
     """Return the members of `labels`, given the rows of all labels (`rows_by_label`)."""
     counts = np.diff(ptr)[labels]
     entries = ranges(ptr[labels], counts)
@@ -427,8 +427,13 @@ class Solve:
                     stop,
                 )
             else:
-                row_costs = costs[None] if row_weights is None else costs * row_weights.lanes
-                SOLVERS[solving.loss](problem, tile, n_children, row_costs, *solver_options)
+                SOLVERS[solving.loss](
+                    problem,
+                    tile,
+                    n_children,
+                    costs[None] if row_weights is None else costs * row_weights.lanes,
+                    *solver_options,
+                )
             solved.append(
                 solved_of(tile.weights, problem.used, ascending, n_children, solving.prune)
             )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xylem.base import Calls, LabelRows, RowWeights, SparseRows, Step, T, offsets
+from xylem.base import Calls, LabelRows, SparseRows, Step, T, offsets
 from xylem.trainers.kernels.cluster import add_projected
 from xylem.trainers.source import RowSource, Tools, parts_with_progress
 from xylem_store import F64, I32, I64
@@ -40,7 +40,7 @@ def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
     return _sums(rows, *rows_by_label(labels))
 
 
-def _sums(rows: SparseRows, ptr: I64, label_rows: I32, weights: RowWeights | None) -> Any:
+def _sums(rows: SparseRows, ptr: I64, label_rows: I32, weights: Any) -> Any:
     counts = np.ones(len(label_rows), np.float32) if weights is None else weights.labels
     counts = counts.astype(rows.values.dtype, copy=False)
     incidence = sparse.csr_array((counts, label_rows, ptr), shape=(len(ptr) - 1, rows.n_rows))
@@ -71,7 +71,7 @@ def _represent(
     rows: SparseRows,
     ptr: I64,
     label_rows: I32,
-    weights: RowWeights | None,
+    weights: Any,
 ) -> SparseRows:
     """Return the representations of the labels item[0] .. item[1] - 1.
 
@@ -170,7 +170,7 @@ def rerank_arrays(
     }
 
 
-def rows_by_label(labels: LabelRows) -> tuple[I64, I32, RowWeights | None]:
+def rows_by_label(labels: LabelRows) -> tuple[I64, I32, Any]:
     """Return the rows of each label: label k has rows[ptr[k] : ptr[k + 1]], in ascending order.
 
     The first array is ptr, int64[n_labels + 1]; the second is rows, int32. The weights of labels

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import RowWeights, SparseRows, offsets
+from xylem.base import SparseRows, offsets
 from xylem_store import F32, F64, I32, Chunk
 
 PART_ROWS = 1 << 16
@@ -83,7 +83,7 @@ class FeatureCounts(NamedTuple):
         return rounded
 
 
-def count_features(rows: SparseRows, weights: RowWeights | None = None) -> FeatureCounts:
+def count_features(rows: SparseRows, weights: Any = None) -> FeatureCounts:
     """Return the counts of rows. Cost: a few passes over the values."""
     if weights is not None:
         return _count_weighted(rows, weights.rows.astype(np.float64))
@@ -122,9 +122,7 @@ def scale_features(rows: SparseRows, scale: F32 | None, in_place: bool = False) 
     return rows._replace(values=values)
 
 
-def weigh(
-    rows: SparseRows, idf: str, weights: RowWeights | None = None, *, in_place: bool = False
-) -> Weighed:
+def weigh(rows: SparseRows, idf: str, weights: Any = None, *, in_place: bool = False) -> Weighed:
     """Multiply each feature by its inverse document frequency,
     ln((1 + n) / (1 + rows with it)) + 1.
 

@@ -152,7 +152,7 @@ def test_a_labels_weight_counts_where_it_is_true() -> None:
         np.testing.assert_allclose(found[label], alone[label], atol=2e-4)
 
 
-def test_fractions_are_drawn_alike_each_time_and_on_average_right() -> None:
+def test_fractions_are_drawn_alike_and_right_on_average() -> None:
     (rows, labels), _ = data_of_copies(n_rows=2000)
     labels = labels.weighed(
         np.full(2000, 1.25, np.float32), np.full(len(labels.indices), 0.5, np.float32)

@@ -74,12 +74,6 @@ class Tile(NamedTuple):
 
 
 @inlined
-def stride_of(cost: F32) -> Any:
-    """Return how far the costs of a row are from those of the row before, 0 if all are the same."""
-    return LANES if len(cost) > 1 else 0
-
-
-@inlined
 def margins_of(problem: Problem, tile: Tile, i: Integer) -> Any:
     """Return w . x + b of row i for each child."""
     total = vload(tile.weights, (len(tile.weights) - 1) * LANES)
@@ -151,7 +145,7 @@ def _hinge_epoch(
     largest = vbroadcast(0.0)
     least = vbroadcast(0.0)
     above = vload(extent, 2 * LANES)
-    stride = stride_of(diagonal)
+    stride = LANES if len(diagonal) > 1 else 0
     k = 0
     while k < n_active:
         i = np.int64(tile.order[k])
@@ -163,8 +157,7 @@ def _hinge_epoch(
             continue
         if k + 1 < n_active:
             _expect_row(problem, tile, np.int64(tile.order[k + 1]))
-        row_diagonal = vload(diagonal, i * stride)
-        projected, dropped = _hinge_step(problem, tile, i, live, row_diagonal, above)
+        projected, dropped = _hinge_step(problem, tile, i, live, vload(diagonal, i * stride), above)
         tile.active[i] = live & ~dropped
         largest = vmax(largest, projected)
         least = vmin(least, projected)
@@ -396,7 +389,7 @@ def solve_logistic(
     n_rows = len(tile.order)
     lanes = (1 << n_children) - 1
     undone = lanes
-    stride = stride_of(cost)
+    stride = LANES if len(cost) > 1 else 0
     inner = vbroadcast(INNER_SHARE * eps)
     state = np.full(1, seed, np.uint64)
     for i in range(n_rows):
@@ -413,8 +406,10 @@ def solve_logistic(
             if k + 1 < n_rows:
                 _expect_row(problem, tile, np.int64(tile.order[k + 1]))
             row = np.int64(tile.order[k])
-            row_cost = vload(cost, row * stride)
-            largest = vmax(largest, _logistic_step(problem, tile, row, lanes, row_cost, inner))
+            largest = vmax(
+                largest,
+                _logistic_step(problem, tile, row, lanes, vload(cost, row * stride), inner),
+            )
         undone = vgreater(largest, vbroadcast(eps)) & lanes
         if stop[0] or undone == 0:
             return epoch + 1
