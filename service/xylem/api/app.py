@@ -13,11 +13,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import Router
 
 from xylem.admin import JobFigures, Jobs, Registry, Schedules
 from xylem.api.door.admission import Admission
 from xylem.api.door.answering import Answering, WholeRequests
-from xylem.api.door.collectors import read_rows, read_streams
+from xylem.api.door.collectors import read_keys, read_rows, read_streams
 from xylem.api.door.cors import Cors, cors_options
 from xylem.api.door.metrics import Metrics, read_in_flight, read_live, read_queues, read_thresholds
 from xylem.api.door.neighbours import Neighbours, WorkerPlace
@@ -182,7 +183,7 @@ def create_app(
     if (cors := cors_options(settings)) is not None:
         app.add_middleware(Cors, **cors)
     if settings.grpc_port is not None:
-        app.add_middleware(load_extra("grpc").receives_calls)
+        app.add_middleware(load_extra("grpc").receives_calls, infer=Router(oip.router.routes))
     app.add_middleware(
         RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path
     )
@@ -268,6 +269,8 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
     report(read_live, live.status, lambda: services.ready)
     report(read_thresholds, learning.follower)
     report(read_rows, learning.rows)
+    if settings.metrics_keys:
+        report(read_keys, ring)
     report(read_streams, {"batch": services.batches, "feedback": services.feeds})
     report(read_queues, queues)
     return services
