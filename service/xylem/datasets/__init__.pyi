@@ -10,7 +10,7 @@ from .files import find_files as find_files
 from .files import kind_of as kind_of
 from .files import open_data as open_data
 from .files import source_of as source_of
-from .findings import REPEATED_ROWS as REPEATED_ROWS
+from .findings import WORKFLOW_FINDINGS as WORKFLOW_FINDINGS
 from .kernels.decimals import EXACT as EXACT
 from .kernels.decimals import is_digit as is_digit
 from .kernels.decimals import parse_decimal as parse_decimal
