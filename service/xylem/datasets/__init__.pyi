@@ -5,7 +5,6 @@ from .class_names import ClassNames as ClassNames
 from .data_stream import DataStream as DataStream
 from .dataset import N_IDS_MAX as N_IDS_MAX
 from .dataset import renumbered as renumbered
-from .files import JSON_LINES as JSON_LINES
 from .files import find_files as find_files
 from .files import kind_of as kind_of
 from .files import open_data as open_data

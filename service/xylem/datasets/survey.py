@@ -51,6 +51,7 @@ class Survey:
 
     n_rows        how many
     n_blank       how many of them have an empty or a blank text; whoever adds rows counts them
+    n_lacking     how many lack a text in each of their fields; whoever joins fields counts them
     has_texts     whether rows are texts
     weight        the sum of the weights of rows; None: they have none
     sizes         int64[n], how many rows have i labels
@@ -64,6 +65,7 @@ class Survey:
         self.n_rows = 0
         self.n_blank = 0
         self.has_texts = False
+        self.n_lacking: Counter[str] = Counter()
         self.weight: float | None = None
         self.sizes: I64 = np.zeros(1, np.int64)
         self.label_rows: I64 = np.zeros(0, np.int64)
@@ -175,6 +177,7 @@ class Survey:
             scripts=self._script_shares(),
             options=tuple(self.file.options),
             findings=findings,
+            without_fields={name: n for name, n in self.n_lacking.items() if n},
             weight=self.weight,
         )
         collected = _reports.get()

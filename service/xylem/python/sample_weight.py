@@ -12,6 +12,8 @@ from xylem.base import BadData, Dataset, LabelRows
 
 def weighed_rows(dataset: Dataset, sample_weight: Any) -> Dataset:
     """Return rows with these weights, without those of weight 0. Raises BadData."""
+    if hasattr(sample_weight, "to_pylist"):  # the numbers of pyarrow are objects of its own
+        sample_weight = sample_weight.to_pylist()
     values = list(sample_weight) if isinstance(sample_weight, Iterable) else [sample_weight]
     if len(values) != dataset.n_rows:
         raise BadData(

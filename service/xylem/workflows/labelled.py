@@ -50,7 +50,7 @@ def read_labelled_with(
         data,
         labels=labels,
         n_features=featurizer.n_features,
-        columns=columns,
+        columns=columns.for_version(featurizer.fields),
         on_progress=partial(on_progress, "read"),
     )
     on_progress("features", 0, 1)
