@@ -142,9 +142,10 @@ class LabelRows(NamedTuple):
     @staticmethod
     def weight_of(value: object) -> float:
         """Return a value as a weight. Raises ValueError, with what was expected and found."""
-        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if is_number and (value == 0 or WEIGHT_MIN <= value <= WEIGHT_MAX):  # type: ignore[operator]
-            return float(value)  # type: ignore[arg-type]
+        if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+            number = float(value)
+            if number == 0 or WEIGHT_MIN <= number <= WEIGHT_MAX:
+                return number
         expected = f"expected a weight of 0, or from {WEIGHT_MIN:f} to {WEIGHT_MAX:,}"
         raise ValueError(f"{expected}, found {str(value)!r:.40}")
 

@@ -31,6 +31,7 @@ from xylem.datasets.label_names import (
     SpellingIds,
     find_in_model,
     is_label_value,
+    subject_labels,
     unknown_findings,
 )
 from xylem.datasets.stream import BLOCK_BYTES, DataFile
@@ -83,20 +84,6 @@ def json_object(file: DataFile, number: int, line: bytes) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise file.fault(number, f"expected a JSON object, found {what_is(row)}")
     return row
-
-
-def subject_labels(file: DataFile, number: int, subjects: object) -> list[object]:
-    """Return the URI of each subject, as Annif writes them; of one without a URI the label.
-
-    Raises BadData, which names the line.
-    """
-    if not isinstance(subjects, list):
-        raise file.fault(number, f"expected an array as `subjects`, found {what_is(subjects)}")
-    for subject in subjects:
-        if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
-            expected = "expected objects with `uri` or `label` in `subjects`"
-            raise file.fault(number, f"{expected}, found {what_is(subject)}")
-    return [subject.get("uri") or subject["label"] for subject in subjects]
 
 
 def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[None]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base import Finding
+from xylem.base import Finding, what_is
 from xylem.datasets.findings import INVISIBLE, UNKNOWN_LABELS, folded_names
+from xylem.datasets.stream import DataFile
 from xylem_store import I32, NameTable, all_names, check_name, find_all
 
 _ENDS = "".join(INVISIBLE)
@@ -62,6 +63,20 @@ class SpellingIds(dict[Any, int]):
 def is_label_value(value: object) -> bool:
     """Return whether a value of JSON is a label or null."""
     return value is None or isinstance(value, str) or type(value) is int
+
+
+def subject_labels(file: DataFile, number: int, subjects: object) -> list[object]:
+    """Return the URI of each subject, as Annif writes them; of one without a URI the label.
+
+    Raises BadData, which names the line.
+    """
+    if not isinstance(subjects, list):
+        raise file.fault(number, f"expected an array as `subjects`, found {what_is(subjects)}")
+    for subject in subjects:
+        if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
+            expected = "expected objects with `uri` or `label` in `subjects`"
+            raise file.fault(number, f"{expected}, found {what_is(subject)}")
+    return [subject.get("uri") or subject["label"] for subject in subjects]
 
 
 def find_in_model(model: NameTable, names: Sequence[str]) -> I32:
