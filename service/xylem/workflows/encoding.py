@@ -32,7 +32,9 @@ def with_encoder(chosen: Chosen, store: Store | None) -> Chosen:
     if chosen.encoder_name is None:
         return chosen
     if store is None:
-        raise BadParameter("features.encoder: expected a training for a store, found one without")
+        raise BadParameter(
+            "features.encoder: expected a training that publishes into a store, found none"
+        )
     arrays = store.encoders.open(chosen.encoder_name)
     return chosen.encoded_by(chosen.encoder_name, arrays)
 

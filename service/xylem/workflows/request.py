@@ -38,7 +38,7 @@ from xylem.engine import (
     fit_forms,
 )
 from xylem.trainers import TRAINERS, ClassifierParameters, check_spreads, trainer
-from xylem_store import EncoderArrays, check_model
+from xylem_store import EncoderArrays, is_model
 
 
 class TrainRequest(DirectOptions):
@@ -206,7 +206,10 @@ def _split_values(values: Mapping[str, Any]) -> _Values:
     divided = _Values({}, {}, {}, [])
     for name, value in values.items():
         if name == f"{PREFIX}encoder":
-            divided.encoder.append(check_model(value))
+            if not isinstance(value, str) or not is_model(value):
+                message = f"expected the name of an encoder of the store, found {value!r:.80}"
+                raise BadParameter.from_faults([ParameterFault(name, message)])
+            divided.encoder.append(value)
         elif name.startswith(PREFIX):
             divided.features[name.removeprefix(PREFIX)] = value
         elif name.startswith(VectorParameters.name_prefix):

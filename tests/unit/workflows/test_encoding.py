@@ -133,7 +133,7 @@ def test_a_folder_is_enough_in_python(tmp_path: Path) -> None:
     assert loaded.predict(texts[:9]) == model.predict(texts[:9])
     with pytest.raises(BadParameter, match="encoder cannot be used with vectors"):
         xylem.train(texts, labels, encoder=folder, vectors=np.ones((240, 3)), progress=False)
-    with pytest.raises(BadParameter, match=r"features.encoder: expected a training for a store"):
+    with pytest.raises(BadParameter, match=r"features.encoder: expected a training that pub"):
         xylem.train(texts, labels, features_encoder="tiny", progress=False)
 
 
@@ -156,6 +156,7 @@ def test_a_first_model_tries_the_encoder(store: Store, data: Path) -> None:
 
 REFUSED: dict[str, tuple[tuple[str, ...], type[Exception], str]] = {
     "another name": (("features.encoder=none",), EncoderNotFound, "found 'none': xylem encoders"),
+    "no name": (("features.encoder=",), BadParameter, "expected the name of an encoder"),
     "no tokens": (("features.encoder=tiny", "vectors.max_tokens=7"), BadParameter, "max_tokens"),
     "options alone": (("vectors.prefix=query",), BadParameter, "expected vectors beside the text"),
 }
