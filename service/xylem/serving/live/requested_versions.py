@@ -91,8 +91,6 @@ class RequestedVersions(Generic[T]):
         self._seconds_max = seconds_max
         self.opened: dict[Key, OpenVersion[T]] = {}
         self.reserved = 0
-        self.n_openings = 0
-        """How many versions were opened so far, here or by `adopt`."""
         self._opening: dict[tuple[Key, ...], asyncio.Future[list[T | None]]] = {}
         self._turn = asyncio.Lock()
         self._closed_in_use: dict[int, int] = {}
@@ -135,10 +133,14 @@ class RequestedVersions(Generic[T]):
             )
         return done.pop().result()
 
+    @property
+    def n_waiting(self) -> int:
+        """Return how many openings wait or are under way."""
+        return len(self._opening)
+
     def adopt(self, key: Key, opening: Opening[T]) -> None:
         """Take a version that another thread has opened. It may be called by any thread."""
         self.opened[key] = OpenVersion(opening, Usage(), self._weigh(key))
-        self.n_openings += 1
 
     def close(self, keys: Sequence[Key]) -> None:
         """Close versions; those that are not open are ignored."""
@@ -205,7 +207,6 @@ class RequestedVersions(Generic[T]):
                             raise
                         continue
                     self.opened[key] = OpenVersion(opening, usage, weight)
-                    self.n_openings += 1
                 return [
                     None if (version := self.opened.get(key)) is None else version.served
                     for key in group
