@@ -16,6 +16,8 @@ libraries    the versions of the libraries that read texts besides the kernels, 
              there are any
 data         what was read of the training rows: "rows", "labels", "examples" and others, as xylem
              inspect prints it; missing for versions that were not trained on rows
+encoder      {"name", "sha256"}: the sentence encoder of its texts, by its name and content; only of
+             a version that has one
 vectorizer   {"file", "sha256"}: the vectorizer that texts are read like; only of a version that
              `xylem import-vectorizer` made
 

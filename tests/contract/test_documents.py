@@ -78,7 +78,7 @@ def rows_of(parameters: type[Parameters]) -> list[str]:
         default = json.dumps(field.default).strip('"')
         expected = expected_of(parameters, name)
         rows.append(
-            f"| `{parameters.prefix}{name}` | {default} | {expected} | {field.description} |"
+            f"| `{parameters.name_prefix}{name}` | {default} | {expected} | {field.description} |"
         )
     return rows
 
@@ -131,7 +131,7 @@ def table_rows(file: str) -> dict[str, list[str]]:
 
 def families(store: Path) -> list[Metric]:
     """Every kind of figure of a service that has answered nothing yet."""
-    app = create_app(read_settings(store=store))
+    app = create_app(read_settings(store=store, metrics_keys=True))
     return [
         family
         for family in app.state.metrics.registry.collect()

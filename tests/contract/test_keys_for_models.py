@@ -196,6 +196,11 @@ async def test_what_is_ours_is_there_and_pages_are_full(own_store: Store, tmp_pa
         assert [file["name"] for file in files] == ["own/x.jsonl", "own/y.jsonl"]
         path = f"/v1/models/{OURS}/predict"
         assert (await client.post(path, json=TEXT_BODY, headers=ours)).status_code == 200
+        usage = site.app.state.services.ring.usage
+        usage.add("k", THEIRS, n_rows=1, n_characters=1)
+        usage.close()
+        shown = (await client.get("/v1/admin/usage?by=model", headers=ours)).json()["usage"]
+        assert [line["model"] for line in shown] == [OURS]
         for path in ("/v1/admin/keys", "/v1/admin/audit", "/metrics"):
             answer = await client.get(path, headers=ours)
             assert (answer.status_code, answer.json()["code"]) == (403, "scope-missing"), path

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from xylem.admin import JobFigures, Jobs, Registry, Schedules
 from xylem.api.door.admission import Admission
 from xylem.api.door.answering import Answering, WholeRequests
-from xylem.api.door.collectors import read_rows, read_streams
+from xylem.api.door.collectors import read_keys, read_rows, read_streams
 from xylem.api.door.cors import Cors, cors_options
 from xylem.api.door.metrics import Metrics, read_in_flight, read_live, read_queues, read_thresholds
 from xylem.api.door.neighbours import Neighbours, WorkerPlace
@@ -270,6 +270,8 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
     report(read_live, live.status, lambda: services.ready, metrics.shown)
     report(read_thresholds, learning.follower)
     report(read_rows, learning.rows)
+    if settings.metrics_keys:
+        report(read_keys, ring)
     report(read_streams, {"batch": services.batches, "feedback": services.feeds})
     report(read_queues, queues)
     return services

@@ -133,6 +133,7 @@ from .settings import read_settings as read_settings
 from .sockets import listen as listen
 from .sockets import url_of as url_of
 from .stages import COMMIT as COMMIT
+from .stages import ENCODE as ENCODE
 from .stages import FEATURES as FEATURES
 from .stages import QUEUE as QUEUE
 from .stages import READ as READ

@@ -62,7 +62,7 @@ class Parameters(BaseModel):
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
     )
 
-    prefix: ClassVar[str] = ""
+    name_prefix: ClassVar[str] = ""
     """The prefix of the names in messages, where other parameters stand beside these."""
 
     def __init__(self, /, **values: Any) -> None:
@@ -193,7 +193,7 @@ def _faults(parameters: type[Parameters], error: ValidationError) -> list[Parame
         if name not in faults and len(faults) < FAULTS_MAX:
             faults[name] = _message(parameters, name, details)
     return [
-        ParameterFault("" if name is None else parameters.prefix + shortened(name), message)
+        ParameterFault("" if name is None else parameters.name_prefix + shortened(name), message)
         for name, message in faults.items()
     ]
 

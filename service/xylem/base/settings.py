@@ -426,6 +426,9 @@ class Settings(BaseSettings):
     key_in_flight: Count | None = _field(
         None, "requests in flight of each key that has no such limit of its own; none: no limit"
     )
+    metrics_keys: bool = _field(
+        False, "whether `/metrics` has figures of each key and model: their number is not bounded"
+    )
     cors_origins: Origins | None = _field(
         None, "origins whose pages may call the service, or * for any; not set: no CORS"
     )

@@ -13,7 +13,7 @@ from time import perf_counter_ns
 import numpy as np
 from numpy.typing import NDArray
 
-STAGES = ("read", "features", "search", "write", "queue", "commit")
+STAGES = ("read", "features", "search", "write", "queue", "commit", "encode")
 """The names of the stages.
 
 read      the body is read
@@ -22,9 +22,10 @@ search    the rows are searched
 write     the answer is written
 queue     the request waits for a thread
 commit    events of feedback wait until they are durable
+encode    its rows are made, by a version with a sentence encoder
 """
 
-READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
+READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT, ENCODE = range(len(STAGES))
 
 _OF_KERNELS = (READ, FEATURES, SEARCH, WRITE)
 """The stages that kernels measure, in their order."""
@@ -110,6 +111,10 @@ class StageTimings:
         self.intervals = []
         self.stretches = []
 
+    def search_ns(self) -> int:
+        """Return the nanoseconds of search among the stages that are not counted yet."""
+        return sum(ended - began for stage, began, ended in self.intervals if stage == SEARCH)
+
     def add(self, other: StageTimings) -> None:
         """Add the stages of a part of the request to the trace.
 
@@ -136,6 +141,8 @@ class StageTimes:
         # lists, because Python takes ten times as long for an item of an array
         self._counts = self.counts.tolist()
         self._total_ns = self.total_ns.tolist()
+        self._steps_search_ns = 0  # of kernels that run step by step
+        self._drained_search_ns = 0
 
     def count(self, timings: StageTimings) -> None:
         """Count the stages of a request; if it is traced, move them to its `stretches`."""
@@ -162,6 +169,18 @@ class StageTimes:
         for stage, began, ended in zip(_OF_KERNELS, instants, instants[1:], strict=False):
             if ended > began or stage >= SEARCH:
                 self.count_one(stage, ended - began)
+        self._steps_search_ns += instants[SEARCH + 1] - instants[SEARCH]
+
+    def drain_search(self, timings: StageTimings) -> int:
+        """Return the nanoseconds that a request was searched, which has just been answered.
+
+        Kernels count their time themselves: it is what they counted since the last call. The stages
+        in `timings` are not counted yet.
+        """
+        search_ns = int(self.total_ns[SEARCH]) + self._steps_search_ns
+        drained_ns = search_ns - self._drained_search_ns
+        self._drained_search_ns = search_ns
+        return drained_ns + timings.search_ns()
 
     def figures(self) -> list[tuple[str, list[int], int]]:
         """Return the name, the counts by bucket, and the total nanoseconds of each stage.

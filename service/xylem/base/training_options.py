@@ -155,8 +155,8 @@ class TrainingOptions(BaseModel):
     rerank: Annotated[
         bool,
         Field(
-            description="Re-rank by similar training rows, if held-out rows gain. Takes 28 to 45 "
-            "times as long."
+            description="Re-rank by similar training rows, if held-out rows gain. Takes five to "
+            "eight times as long."
         ),
         Needs(SPARSE_ROWS, UNCALIBRATED_SCORES, ROWS_IN_MEMORY),
         CommandOption(),

@@ -50,6 +50,7 @@ def application() -> typer.Typer:
     from xylem.cli.derive import calibrate, extend, import_vectorizer
     from xylem.cli.evaluate import compare, evaluate
     from xylem.cli.inspect_data import inspect
+    from xylem.cli.keys import usage
     from xylem.cli.predict import predict, score
     from xylem.cli.serve import serve, worker
     from xylem.cli.thresholds import thresholds
@@ -64,7 +65,7 @@ def application() -> typer.Typer:
     app.command("try")(try_file)
     app.command("inspect")(inspect)
     make = (train, tune, evaluate, compare, predict, score, calibrate, combine.combine, extend)
-    for command in (*make, thresholds, estimate, import_vectorizer, serve, worker):
+    for command in (*make, thresholds, estimate, import_vectorizer, serve, worker, usage):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
     for part in (models, aliases, denied, remote, labels, combine):

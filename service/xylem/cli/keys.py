@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -14,10 +15,10 @@ from typer import Argument, Option
 from xylem.base import BadParameter, ready_database
 from xylem.cli.console import cell, print_json, print_line, print_list, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir, grouped
-from xylem.cli.places import user_name
+from xylem.cli.places import Place, opened_place, user_name
 
 if TYPE_CHECKING:
-    from xylem.base import AccessKeys, Database
+    from xylem.base import AccessKeys, Database, Settings
 
 app = typer.Typer(
     help="Keys of the service: who may predict, send feedback, read metrics, administer."
@@ -129,6 +130,35 @@ def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
         table,
         "No keys. Make one: xylem keys create NAME --scope predict",
     )
+
+
+@grouped
+def usage(
+    context: typer.Context,
+    place: Place,
+    begin: Annotated[
+        str | None, Option("--from", metavar="TIME", help="The hour to begin with, in UTC.")
+    ] = None,
+    end: Annotated[
+        str | None, Option("--to", metavar="TIME", help="The time before which it ends.")
+    ] = None,
+    groups: Annotated[
+        str, Option("--by", metavar="GROUPS", help="Some of hour, key and model, with commas.")
+    ] = "key,model",
+    json: Json = False,
+) -> None:
+    """Show what keys sent to models: requests, rows, characters, and seconds of search."""
+    with opened_place(context, place, _local_usage) as source:
+        lines = source.usage(begin, end, groups)
+    columns = list(lines[0]) if lines else []
+    table = "usage", columns, [list(line.values()) for line in lines]
+    print_list(json, {"usage": lines}, table, "No usage in this time.")
+
+
+def _local_usage(database: Database, settings: Settings) -> Any:
+    from xylem.base import KeyRing
+
+    return SimpleNamespace(usage=KeyRing(database, settings).usage.read)
 
 
 @app.command()

@@ -27,7 +27,7 @@ N_FIRST_ROWS = 5
 
 
 class Result(NamedTuple):
-    """The options for the result: the name of the model, and whether it is served."""
+    """The options for the result: what is tried, the name of the model, whether it is served."""
 
     model: Annotated[
         str | None,
@@ -35,6 +35,10 @@ class Result(NamedTuple):
     ] = None
     port: Annotated[
         int | None, Option(min=1, max=65535, help="The port; $XYLEM_PORT, or 8080.")
+    ] = None
+    encoder: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Try a sentence encoder of the store beside the words."),
     ] = None
     yes: Annotated[
         bool, Option("--yes", help="Train in spite of findings: see docs/findings.md.")
@@ -78,7 +82,17 @@ def try_file(
             raise BadData(f"{file}: {finding}; --yes trains nevertheless")
 
     with progress(json) as show:
-        facts = make_first_model(model_store, name, file, columns, work.seed, threads, show, check)
+        facts = make_first_model(
+            model_store,
+            name,
+            file,
+            columns,
+            work.seed,
+            threads,
+            show,
+            check,
+            encoder=result.encoder,
+        )
     for warning in facts["warnings"]:
         complain(f"warning: {warning}")
     if json:

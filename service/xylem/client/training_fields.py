@@ -25,7 +25,8 @@ class TrainingFields(TypedDict, total=False):
     calibrate: bool | None
     """Fit scores to the validation rows, so that they are probabilities."""
     rerank: bool | None
-    """Re-rank by similar training rows, if held-out rows gain. Takes 28 to 45 times as long."""
+    """Re-rank by similar training rows, if held-out rows gain. Takes five to eight times as
+    long."""
     weights: Literal["float32", "bfloat16", "int8"] | None
     """Store weights as float32, bfloat16 or int8; measures what that costs."""
     keep_rows: bool | None

@@ -164,7 +164,12 @@ class RowCollector:
 
     def add(self, number: int, line: bytes) -> None:
         """Add the row in a line of JSON."""
-        row = json_object(self.file, number, line)
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            row = None
+        if not isinstance(row, dict):
+            row = json_object(self.file, number, line)  # which raises
         has_text = "text" in row
         if "labels" not in row and "subjects" in row:
             row["labels"] = subject_labels(self.file, number, row["subjects"])

@@ -53,11 +53,14 @@ def train(
                   model then takes such vectors wherever it takes texts
     progress      whether a progress bar is shown, on a terminal and in a notebook
     parameters    those of the trainer by their names, those of the features as `features_NAME` (for
-                  `features.NAME`), and of vectors as `vectors_NAME`
+                  `features.NAME`), and of vectors as `vectors_NAME`; `encoder` is a folder with a
+                  sentence encoder in ONNX, which makes the vectors of texts, here and wherever the
+                  model is asked (extra encoder)
 
     Raises `xylem.errors.BadInput` for instances or labels that cannot be used; it names the row,
     from 0.
     """
+    encoder = parameters.pop("encoder", None)
     request = TrainRequest(
         trainer=trainer,
         data=Path(),
@@ -69,8 +72,15 @@ def train(
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column), vectors=vectors
     )
+    chosen = None
+    if encoder is not None and vectors is not None:
+        raise BadParameter("encoder cannot be used with vectors")
+    if encoder is not None:
+        folder = Path(encoder)
+        arrays, _ = load_extra("encoder").read_encoder(folder)
+        chosen = request.chosen().encoded_by(folder.name, arrays)
     with progress_bar(progress) as show:
-        return Model(model_of(train_dataset(dataset, request, show)))
+        return Model(model_of(train_dataset(dataset, request, show, chosen=chosen)))
 
 
 def tune(

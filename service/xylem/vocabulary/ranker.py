@@ -3,7 +3,6 @@
 It is stored as arrays.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,15 +37,27 @@ _BOOSTED = {
     "max_features": 0.5,
     "early_stopping": False,
 }
-_BOOSTED_MANY_ROWS = {"max_leaf_nodes": 16, "min_samples_leaf": 100}
+_BOOSTED_MANY_ROWS = {
+    "learning_rate": 0.1,
+    "max_iter": 100,
+    "max_leaf_nodes": 16,
+    "min_samples_leaf": 100,
+}
 MANY_ROWS = 2000
-"""From so many rows on the trees have more leaves.
+"""From so many rows on there are fewer trees, and they have more leaves.
 
-This was chosen by held-out rows of two sets of training rows.
+This was chosen by held-out rows of two sets of training rows. 200 trees with half the learning rate
+gain at most 0.1 P@1 there, and take twice as long, also to answer.
 """
 
 # allowed distance of the arrays' margins from scikit-learn's: float32 rounds them
 _MARGIN_TOLERANCE = 1e-3
+
+CHECKED_CANDIDATES = 10_000
+"""The number of candidates whose margins are compared with scikit-learn's.
+
+It is enough to see other trees, and takes a second; all candidates took longer than the fit.
+"""
 
 
 class Candidates(NamedTuple):
@@ -88,36 +99,61 @@ def fit_ranker(kind: str, candidates: Candidates, rows: I64, seed: int) -> Ranke
     Raises BadParameter if scikit-learn is not installed, BadData if no candidate is true, or all
     are. Deterministic.
     """
+    model = _fit(kind, candidates, rows, seed)
+    ranker = _ranker_of_trees(model) if kind == "boosted" else _linear_ranker(model)
+    checked = candidates.features[:CHECKED_CANDIDATES]
+    worst = float(np.abs(margins_of(ranker, checked) - model.decision_function(checked)).max())
+    if worst > _MARGIN_TOLERANCE:  # its trees' fields are not a public interface
+        raise BadParameter(
+            "combine: expected trees as scikit-learn 1.6 to 1.9 has them, found others, whose "
+            f"margins are {worst:.3g} from its own"
+        )
+    return ranker
+
+
+def _fit(kind: str, candidates: Candidates, rows: I64, seed: int) -> Any:
+    """Return an estimator of scikit-learn with a decision function. Raises as `fit_ranker`."""
     is_chosen = np.zeros(len(candidates.ptr) - 1, np.bool_)
     is_chosen[rows] = True
     of_rows = is_chosen[rows_of(candidates.ptr)]
     x = candidates.features[of_rows]
     y = candidates.are_true[of_rows]
-    is_large = len(candidates.ptr) > MANY_ROWS
     if y.all() or not y.any():
         raise BadData(
             "combine: expected rows of which some candidates are true, and others not, found "
             f"{y.sum()} true ones among {len(y)} candidates of {len(rows)} rows"
         )
-    fit: Callable[..., Ranker] = _fit_boosted if kind == "boosted" else _fit_linear
-    _sklearn("sklearn.ensemble")  # imported first: limits hold for loaded libraries
+    is_large = len(candidates.ptr) > MANY_ROWS
+    if kind == "boosted":
+        options = _BOOSTED | (_BOOSTED_MANY_ROWS if is_large else {})
+        boosted = _sklearn("sklearn.ensemble").HistGradientBoostingClassifier
+        model = boosted(**options, random_state=seed)
+    else:
+        linear = _sklearn("sklearn.linear_model").LogisticRegression
+        scaler = _sklearn("sklearn.preprocessing").StandardScaler
+        model = _sklearn("sklearn.pipeline").make_pipeline(
+            scaler(), linear(max_iter=1000, random_state=seed)
+        )
     # one thread: on a busy machine several would wait for each other
     with _sklearn("threadpoolctl").threadpool_limits(1):
-        return fit(x, y, seed, is_large)
+        return model.fit(x, y)
 
 
 def rank_by_folds(kind: str, candidates: Candidates, seed: int) -> F64:
     """Return the margin of each candidate by a ranker fitted to the other folds, float64[m].
 
-    The folds divide the rows, and are drawn by the seed.
+    The folds divide the rows, and are drawn by the seed. Of many rows there are two: five would
+    take four times as long, and half of many rows is enough to see what a ranker gains.
     """
-    fold = np.random.default_rng(seed).permutation(len(candidates.ptr) - 1) % FOLDS
+    n_rows = len(candidates.ptr) - 1
+    n_folds = 2 if n_rows > MANY_ROWS else FOLDS
+    fold = np.random.default_rng(seed).permutation(n_rows) % n_folds
     margins = np.empty(len(candidates.labels))
     of_candidate = fold[rows_of(candidates.ptr)]
-    for number in range(FOLDS):
-        ranker = fit_ranker(kind, candidates, np.flatnonzero(fold != number), seed)
+    for number in range(n_folds):
+        model = _fit(kind, candidates, np.flatnonzero(fold != number), seed)
         held_out = of_candidate == number
-        margins[held_out] = margins_of(ranker, candidates.features[held_out])
+        margins[held_out] = model.decision_function(candidates.features[held_out])
     return margins
 
 
@@ -159,32 +195,18 @@ def gain_of(alone: dict[str, float], ranked: dict[str, float], n_rows: int) -> d
     return {"kept": gain >= GAIN_MIN, "rows": n_rows, "alone": alone, "ranked": ranked}
 
 
-def _fit_linear(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
-    linear_model = _sklearn("sklearn.linear_model")
-    mean = x.mean(0, np.float64)
-    scale = x.std(0, np.float64)
-    scale[scale == 0] = 1.0
-    model = linear_model.LogisticRegression(max_iter=1000, random_state=seed).fit(
-        (x - mean) / scale, y
-    )
-    weights = model.coef_[0] / scale
-    return _ranker(np.append(weights, model.intercept_[0] - weights @ mean), [])
+def _linear_ranker(model: Any) -> Ranker:
+    """Return the ranker of a scaler and a logistic regression: the scales go into the weights."""
+    scaler, regression = model[0], model[1]
+    weights = regression.coef_[0] / scaler.scale_
+    return _ranker(np.append(weights, regression.intercept_[0] - weights @ scaler.mean_), [])
 
 
-def _fit_boosted(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
-    ensemble = _sklearn("sklearn.ensemble")
-    options = _BOOSTED | (_BOOSTED_MANY_ROWS if is_large else {})
-    model = ensemble.HistGradientBoostingClassifier(**options, random_state=seed).fit(x, y)
-    constant = np.zeros(x.shape[1] + 1)
+def _ranker_of_trees(model: Any) -> Ranker:
+    """Return the ranker of a HistGradientBoostingClassifier."""
+    constant = np.zeros(model.n_features_in_ + 1)
     constant[-1] = float(np.ravel(model._baseline_prediction)[0])
-    ranker = _ranker(constant, [predictor.nodes for (predictor,) in model._predictors])
-    worst = float(np.abs(margins_of(ranker, x) - model.decision_function(x)).max())
-    if worst > _MARGIN_TOLERANCE:  # its trees' fields are not a public interface
-        raise BadParameter(
-            "combine: expected trees as scikit-learn 1.6 to 1.8 has them, found others, whose "
-            f"margins are {worst:.3g} from its own"
-        )
-    return ranker
+    return _ranker(constant, [predictor.nodes for (predictor,) in model._predictors])
 
 
 def _ranker(linear: F64, trees: list[NDArray[Any]]) -> Ranker:

@@ -47,7 +47,7 @@ the best of them. To it, without first words, the chosen features are compared.
 """
 
 LEADS = (0, 10, 20)
-"""How many first words may count more; ADR 27 has what they gain."""
+"""How many first words may count more; ADR 28 has what they gain."""
 
 LEAD_WEIGHT = 3
 """How many times they count then."""

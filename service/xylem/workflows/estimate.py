@@ -13,6 +13,7 @@ from xylem.trainers import (
     estimate_blocks,
 )
 from xylem.trainers import trainer as find_trainer
+from xylem.workflows.encoding import with_encoder
 from xylem.workflows.prepared import prepare, prepare_in_memory
 from xylem.workflows.request import TrainRequest
 from xylem.workflows.train import peak_memory_bytes
@@ -27,7 +28,7 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     come on top of the last. On a stream, "blocks" has what all nodes, or the disk, hold
     (`held_bytes`), and the same of worker and driver.
     """
-    chosen = request.chosen()
+    chosen = with_encoder(request.chosen(), None)
     crew = _Measuring(request.threads)
     if request.ray is not None:
         request.check(chosen)

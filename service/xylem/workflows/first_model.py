@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base import BadData, Dataset, OnProgress, TableColumns, ready_database
+from xylem.base import BadData, Crew, Dataset, OnProgress, TableColumns, ready_database
 from xylem.datasets import read_dataset
 from xylem.engine import PREFIX, AutoParameters
 from xylem.evaluation import labelled_dataset
 from xylem.thresholds import keep, request_of
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import ROWS_MIN, divide
+from xylem.workflows.encoding import with_encoder, with_vectors
 from xylem.workflows.evaluate import F_MEASURES, TOP_R, evaluate_rows, valid_figures
 from xylem.workflows.train import TrainRequest, parent_in, train_dataset
 from xylem.workflows.tuning import tune
@@ -41,12 +42,14 @@ def make_first_model(
     threads: int,
     on_progress: OnProgress,
     check: Callable[[Dataset], None] = lambda dataset: None,
+    encoder: str | None = None,
 ) -> dict[str, Any]:
     """Train a label tree on most rows of a file, tune it, measure it, and publish it.
 
     A tenth of the rows is held out to tune it on, and another tenth to measure it on.
 
-    check  is called with the rows that were read, before anything is made of them
+    check    is called with the rows that were read, before anything is made of them
+    encoder  a sentence encoder of the store, which is tried beside the words
 
     Returns the keys of `xylem try --json`. Raises BadData for a file that nothing can be learnt
     from, other BadInput, StoreError and DatabaseUnavailable; then nothing is published.
@@ -57,18 +60,32 @@ def make_first_model(
     check(dataset)
     train, valid, test = _split_rows(data, dataset, seed)
     are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN
+    parameters = {f"{PREFIX}kind": AutoParameters.kind} if are_tried else {}
+    if encoder is not None:
+        parameters |= {f"{PREFIX}encoder": encoder}
+        parameters |= {"vectors.weight": "auto"} if are_tried else {}
     request = TrainRequest(
         trainer=TRAINER,
         data=data,
-        parameters={f"{PREFIX}kind": AutoParameters.kind} if are_tried else {},
+        parameters=parameters,
         seed=seed,
         threads=threads,
         origin={"parent": parent_in(store, name)},
     )
     store.prepare()
-    draft = train_dataset(train, request, _stage(on_progress, 1))
+    chosen = with_encoder(request.chosen(), store)
+    learning = _stage(on_progress, 1)
+    if chosen.encoder is not None:
+        crew = Crew(threads)
+        train, valid, test = (
+            with_vectors(part, chosen.encoder, crew, learning, store)
+            for part in (train, valid, test)
+        )
+    draft = train_dataset(train, request, learning, chosen=chosen)
     model = model_of(draft)
-    featurizer = featurizer_of(model)
+    featurizer = featurizer_of(model).beside_vectors
+    if not featurizer.tail_features:  # words alone are as good
+        valid, test = (replace(part, vectors=None) for part in (valid, test))
     tuning_rows, test_rows = (labelled_dataset(part, featurizer) for part in (valid, test))
     outcomes = []
     report = read_report(model.arrays)

@@ -1,5 +1,6 @@
 """Read a labelled file in the form a version needs."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from xylem.base import (
     DEFAULT_COLUMNS,
     BadData,
     BadInstance,
+    Dataset,
     OnProgress,
     SparseRows,
     TableColumns,
@@ -33,8 +35,11 @@ def read_labelled_with(
     data: Path,
     on_progress: OnProgress,
     columns: TableColumns = DEFAULT_COLUMNS,
+    with_vectors: Callable[[Dataset], Dataset] = lambda dataset: dataset,
 ) -> Labelled:
     """Read a labelled file as rows of a featurizer's features, with ids of labels. Raises BadInput.
+
+    with_vectors  makes vectors beside texts, if a sentence encoder does so before the training
 
     For windows of words only the texts of the file are read: their words are the labels.
     """
@@ -50,7 +55,7 @@ def read_labelled_with(
     )
     on_progress("features", 0, 1)
     try:
-        labelled = labelled_dataset(dataset, featurizer)
+        labelled = labelled_dataset(with_vectors(dataset), featurizer)
     except BadInstance as error:
         raise BadData(f"{data}: {error}") from None
     on_progress("features", 1, 1)

@@ -26,10 +26,11 @@ from xylem.engine import (
 from xylem.trainers import MemorySource, SoftmaxParameters, TrainingSet
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import FeatureChoice, choose_features, choose_weight
+from xylem.workflows.encoding import with_vectors
 from xylem.workflows.file_source import FileSource, TextSource
 from xylem.workflows.labelled import DIGESTS_MAX, digests_of
 from xylem.workflows.request import Chosen, TrainRequest
-from xylem_store import U64, DataInfo, Model, NameTable, build_names
+from xylem_store import U64, DataInfo, Model, NameTable, Store, build_names
 
 EMPTY_SHARE_MAX = 0.1  # a larger share of training rows without a feature causes a warning
 
@@ -96,13 +97,17 @@ def prepare(
     crew: Crew,
     on_progress: OnProgress,
     base: Model | None = None,
+    store: Store | None = None,
 ) -> PreparedSource:
     """Return the rows of the data: in memory, as a stream, or as they arrive. Raises BadInput.
 
     crew  makes the rows of texts
     base  a version whose features and labels the rows get, instead of those that are chosen
+    store  keeps the vectors of texts that are encoded; None: none does
     """
     if request.stream or request.data == STDIN:
+        if chosen.encoder is not None:
+            raise BadParameter("features.encoder: expected rows in memory, found a stream")
         context = _context_parameters(chosen)
         if context is not None and request.stream:
             return TextSource(request.data, context, on_progress)
@@ -117,7 +122,7 @@ def prepare(
         )
     if base is not None:
         return rows_of_base(base, request.read(on_progress))
-    return prepare_in_memory(request, chosen, crew, on_progress)
+    return prepare_in_memory(request, chosen, crew, on_progress, store)
 
 
 def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:
@@ -146,7 +151,11 @@ def rows_for(dataset: Dataset, labels: NameTable, featurizer: Featurizer) -> Tra
 
 
 def prepare_in_memory(
-    request: TrainRequest, chosen: Chosen, crew: Crew, on_progress: OnProgress
+    request: TrainRequest,
+    chosen: Chosen,
+    crew: Crew,
+    on_progress: OnProgress,
+    store: Store | None = None,
 ) -> PreparedRows:
     """Read the training file and make rows of it.
 
@@ -161,16 +170,24 @@ def prepare_in_memory(
         on_progress("features", 1, 1)
         return PreparedRows(windows, source.names, featurizer, source.data_info)
     dataset = request.read(on_progress)
+    if chosen.encoder is not None:
+        dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, store)
     return prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
 
 
 def prepare_dataset(
-    dataset: Dataset, seed: int, crew: Crew, chosen: Chosen, on_progress: OnProgress
+    dataset: Dataset,
+    seed: int,
+    crew: Crew,
+    chosen: Chosen,
+    on_progress: OnProgress,
 ) -> PreparedRows:
     """Make rows of a data set; choose their features if the parameters leave that open.
 
     Raises BadInput.
     """
+    if chosen.encoder is not None and dataset.vectors is None:
+        dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, None)
     on_progress("features", 0, 1)
     parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
     vectors = _vector_parameters(chosen, has_vectors=dataset.vectors is not None)

@@ -38,6 +38,7 @@ from xylem.engine import (
     fit_forms,
 )
 from xylem.trainers import TRAINERS, ClassifierParameters, check_spreads, trainer
+from xylem_store import EncoderArrays, is_model
 
 
 class TrainRequest(DirectOptions):
@@ -135,11 +136,21 @@ class Chosen(NamedTuple):
     features  values by name, without their prefix; the kind of features they belong to may be known
               only with the data
     vectors   parameters of vectors beside texts; None: those of the default, if there are vectors
+    encoder_name  the sentence encoder that makes the vectors of texts, by its name in the store
+    encoder   this encoder, a TextEncoder, once it was opened
     """
 
     trainer: Parameters
     features: dict[str, Any]
     vectors: VectorParameters | None = None
+    encoder_name: str | None = None
+    encoder: Any = None
+
+    def encoded_by(self, name: str, arrays: EncoderArrays) -> Chosen:
+        """Return the parameters with an opened encoder. Raises BadParameter and BadModel."""
+        encoder = (self.vectors or VectorParameters()).encoder(name, arrays)
+        encoder.workspace()  # what is wrong is reported before data are read
+        return self._replace(encoder=encoder)
 
 
 def parse(name: str, items: Sequence[str]) -> Chosen:
@@ -155,6 +166,7 @@ def parse(name: str, items: Sequence[str]) -> Chosen:
         lambda: parameters.from_text(values.trainer),
         {key: scalar_of(text) for key, text in values.features.items()},
         {key: scalar_of(text) for key, text in values.vectors.items()},
+        values.encoder,
     )
 
 
@@ -174,7 +186,10 @@ def from_json(name: str, values: object) -> Chosen:
         )
         raise BadParameter.from_faults([ParameterFault(f"{PREFIX}stop_words", message)])
     return _check_together(
-        lambda: parameters.from_json(divided.trainer), divided.features, divided.vectors
+        lambda: parameters.from_json(divided.trainer),
+        divided.features,
+        divided.vectors,
+        divided.encoder,
     )
 
 
@@ -184,22 +199,31 @@ class _Values(NamedTuple):
     trainer: dict[str, Any]
     features: dict[str, Any]
     vectors: dict[str, Any]
+    encoder: list[str]
 
 
 def _split_values(values: Mapping[str, Any]) -> _Values:
-    divided = _Values({}, {}, {})
+    divided = _Values({}, {}, {}, [])
     for name, value in values.items():
-        if name.startswith(PREFIX):
+        if name == f"{PREFIX}encoder":
+            if not isinstance(value, str) or not is_model(value):
+                message = f"expected the name of an encoder of the store, found {value!r:.80}"
+                raise BadParameter.from_faults([ParameterFault(name, message)])
+            divided.encoder.append(value)
+        elif name.startswith(PREFIX):
             divided.features[name.removeprefix(PREFIX)] = value
-        elif name.startswith(VectorParameters.prefix):
-            divided.vectors[name.removeprefix(VectorParameters.prefix)] = value
+        elif name.startswith(VectorParameters.name_prefix):
+            divided.vectors[name.removeprefix(VectorParameters.name_prefix)] = value
         else:
             divided.trainer[name] = value
     return divided
 
 
 def _check_together(
-    make: Callable[[], Parameters], features: dict[str, Any], vector_values: dict[str, Any]
+    make: Callable[[], Parameters],
+    features: dict[str, Any],
+    vector_values: dict[str, Any],
+    encoders: list[str],
 ) -> Chosen:
     faults: list[ParameterFault] = []
     chosen = None
@@ -221,4 +245,4 @@ def _check_together(
     words = {name: features[name] for name in WORD_FORMS if name in features}
     # a missing library or file is reported before data are read
     fit_forms(WordParameters(**words))
-    return Chosen(chosen, features, vectors)
+    return Chosen(chosen, features, vectors, next(iter(encoders), None))

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from xylem.base import Crew, DataReport, Dataset, OnProgress, no_progress
+from xylem.base import Crew, DataReport, Dataset, OnProgress, load_extra, no_progress
 from xylem.datasets import check_readable
 from xylem.engine import libraries_of
 from xylem.thresholds import ThresholdDatabase
@@ -24,6 +24,7 @@ from xylem.trainers import (
 )
 from xylem.vocabulary import check_installed, rerank
 from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
+from xylem.workflows.encoding import with_encoder
 from xylem.workflows.evaluate import note_on, valid_figures
 from xylem.workflows.going_on import (
     GoingOn,
@@ -42,6 +43,7 @@ from xylem.workflows.prepared import (
     prepare_dataset,
 )
 from xylem.workflows.progressive import thresholds_beside
+from xylem.workflows.request import Chosen
 from xylem.workflows.request import TrainRequest as TrainRequest
 from xylem.workflows.training_work import MADE_LATER, Step, TrainingWork, TrainReport, when
 from xylem.workflows.version_report import version_report
@@ -51,6 +53,7 @@ from xylem_store import (
     ORIGIN,
     REPORT,
     Draft,
+    EncoderArrays,
     Store,
     StoreError,
     TrainerInfo,
@@ -111,6 +114,7 @@ def train_and_publish(
     if request.rerank:
         check_installed()
     store.prepare()
+    chosen = with_encoder(chosen, store)
     origin = (
         {"parent": parent_in(store, model), **request.origin}
         if continuation is None
@@ -140,16 +144,18 @@ def train_dataset(
     request: TrainRequest,
     on_progress: OnProgress = no_progress,
     crew: Crew | None = None,
+    chosen: Chosen | None = None,
 ) -> Draft:
     """Train on rows that are passed directly; return what can be published. Raises BadInput.
 
-    crew  runs the steps; None: threads of this process do
+    crew    runs the steps; None: threads of this process do
+    chosen  the parameters with an opened encoder; None: those of the request, which names none
 
     The files that the request names are ignored: data, valid, label_names and columns.
     """
     work = TrainingWork(
         request=request.model_copy(update={"valid": None}),
-        chosen=request.chosen(),
+        chosen=chosen or with_encoder(request.chosen(), None),
         crew=crew or Crew(request.threads),
         on_progress=on_progress,
         origin=dict(request.origin),
@@ -162,7 +168,7 @@ def train_dataset(
 
 def read_rows(work: TrainingWork) -> TrainingWork:
     """Read the data and make rows of it: in memory, as a stream, or as they arrive."""
-    source = prepare(work.request, work.chosen, work.crew, work.on_progress)
+    source = prepare(work.request, work.chosen, work.crew, work.on_progress, store=work.store)
     return replace(work, source=source)
 
 
@@ -197,7 +203,12 @@ def read_valid(work: TrainingWork) -> TrainingWork:
     assert work.request.valid is not None
     source = work.source
     valid = read_labelled_with(
-        source.names, source.featurizer, work.request.valid, work.on_progress, work.request.columns
+        source.names,
+        source.featurizer,
+        work.request.valid,
+        work.on_progress,
+        work.request.columns,
+        with_vectors=work.with_vectors,
     )
     note_repeated_rows(source.digests, valid, strict=work.request.columns.strict)
     return replace(work, valid=valid)
@@ -251,21 +262,24 @@ def make_draft(work: TrainingWork) -> TrainingWork:
     """Put trees, labels and features together."""
     request = work.request
     source = work.source
+    featurizer = source.featurizer
+    if work.chosen.encoder is not None:  # until here the rows had their vectors beside them
+        featurizer = featurizer.encoded_by(work.chosen.encoder)
     trained = work.trained
     draft = Draft(
         kind=trained.kind,
         link=trained.link,
         weights=work.trained_weights,
-        n_features=source.featurizer.n_features,
+        n_features=featurizer.n_features,
         trainer=TrainerInfo(request.trainer, trained.parameters),
         seed=request.seed,
         data=source.data_info,
         metrics={},
-        features=source.featurizer.config(),
+        features=featurizer.config(),
         ensemble=trained.ensemble,
         labels=source.names,
         extra={
-            **source.featurizer.arrays(),
+            **featurizer.arrays(),
             "labels/counts": source.census.label_rows,
             **(kept_rows(work.sample) if request.keep_rows and work.sample else {}),
             **trained.extra,
@@ -324,7 +338,13 @@ def record(work: TrainingWork) -> TrainingWork:
     if work.figures is not None:
         report["validation"] = work.figures
     origin = work.origin
-    if libraries := libraries_of(work.source.featurizer.parameters):
+    libraries = libraries_of(work.source.featurizer.parameters)
+    if "encoder/model" in work.draft.extra:
+        libraries |= load_extra("encoder").library_versions()
+        name = work.draft.features["vectors.encoder"]
+        digest = EncoderArrays.among(work.draft.extra).digest
+        origin = {**origin, "encoder": {"name": name, "sha256": digest}}
+    if libraries:
         origin = {**origin, "libraries": libraries}
     if origin and "data" in report:  # rows in memory have no origin
         origin = {**origin, "data": report["data"]}
@@ -368,7 +388,7 @@ def rank_candidates(work: TrainingWork) -> TrainingWork:
     draft, gained = rerank(
         work.draft,
         dataset,
-        lambda part: train_dataset(part, for_part, crew=work.crew),
+        lambda part: train_dataset(part, for_part, crew=work.crew, chosen=work.chosen),
         request.seed,
         on_progress,
     )

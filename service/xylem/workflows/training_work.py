@@ -12,6 +12,7 @@ from xylem.trainers import (
     Trained,
     TrainingSet,
 )
+from xylem.workflows.encoding import with_vectors
 from xylem.workflows.going_on import (
     GoingOn,
 )
@@ -123,6 +124,16 @@ class TrainingWork:
     def sample(self) -> TrainingSet | None:
         """Return the training rows, if they are in memory."""
         return self.source.data if isinstance(self.source, PreparedRows) else None
+
+    def with_vectors(self, dataset: Dataset) -> Dataset:
+        """Return a data set with vectors beside its texts, if an encoder makes them for the rows.
+
+        With `vectors.weight=auto` rows may have turned out better without.
+        """
+        encoder = self.chosen.encoder
+        if encoder is None or not self.source.featurizer.tail_features:
+            return dataset
+        return with_vectors(dataset, encoder, self.crew, self.on_progress, self.store)
 
     @property
     def warnings(self) -> list[str]:

@@ -87,6 +87,7 @@ class Answering:
         requests: RequestLog,
         limits: Limits,
     ) -> None:
+        self._counts_usage = not ring.is_open(AccessScope.PREDICT, None)
         self.live = live
         self.ring = ring
         self.requests = requests
@@ -101,6 +102,7 @@ class Answering:
         reply: Reply,
         sender: Principal,
         n_requests: int,
+        timings: StageTimings,
     ) -> None:
         """Count the rows of an answer, and offer a copy of the request to the shadow version.
 
@@ -110,6 +112,14 @@ class Answering:
         self.requests.metrics.rows[served.name] += reply.n_rows
         if sender.meter.is_limited:
             sender.meter.charge(n_requests, reply.n_rows)
+        if self._counts_usage:
+            self.ring.usage.add(
+                sender.key_id,
+                served.name,
+                n_rows=reply.n_rows,
+                n_characters=len(body.message) - body.start,
+                search_ns=self.requests.metrics.stages.drain_search(timings),
+            )
         if shadow is not None and isinstance(dialect, SearchDialect):
             body = Body(body.content, 0, body.header_or_query)
             self._shadows.offer(ShadowCopy(dialect, body, reply, served, shadow))
@@ -186,9 +196,9 @@ class WholeRequests:
         if len(self._heads) >= HEADS_MAX:
             self._heads.clear()
             self._live.heads.clear()
-        ring = self._answering.ring
-        is_open = ring.is_open(AccessScope.PREDICT, template.model)
-        key = None if is_open else ring.key_id(template.authorization)
+        key = self._answering.ring.needed_key_id(
+            template.authorization, AccessScope.PREDICT, template.model
+        )
         self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
 
     def _template(self, scope: Scope) -> HeadTemplate | None:
@@ -234,19 +244,18 @@ class WholeRequests:
         if split is not None:
             chosen = split.choose(chosen.served, request_headers.canary_key or request_id.encode())
             outcome = outcome if chosen.served is target.chosen.served else target.canary
-        ring = self._answering.ring
         try:
             sender = (
-                ring.anybody
+                self._answering.ring.anybody
                 if self._is_open
-                else ring.check(head.authorization, AccessScope.PREDICT, head.model)
+                else self._answering.ring.check(head.authorization, AccessScope.PREDICT, head.model)
             )
             body = Body(message, start, head.header_or_query)
             reply = head.dialect.answer(body, chosen.served, self._answering.limits, stages)
             if isinstance(reply, Longer):
                 stages.forget()
                 return None
-            self._answering.finish(head.dialect, chosen, body, reply, sender, 1)
+            self._answering.finish(head.dialect, chosen, body, reply, sender, 1, stages)
         except (XylemError, StoreError) as error:
             scope = {
                 "path": head.path,

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from xylem.api.door.streams import Streams
-from xylem.base import STAGE_SECONDS, StageTimes
+from xylem.base import STAGE_SECONDS, KeyRing, StageTimes
 from xylem.serving import TOPS, ShadowOutcome
 from xylem.thresholds import FeedbackRows
 
@@ -44,6 +44,21 @@ def read_stages(stages: StageTimes) -> Iterator[Metric]:
             (stage,), list(zip(bounds, accumulate(counts), strict=True)), 1e-9 * total
         )
     yield seconds
+
+
+def read_keys(ring: KeyRing) -> Iterator[Metric]:
+    """Yield what each key sent to each model."""
+    kinds = {
+        "requests": "Requests of a key to a model.",
+        "rows": "Rows of a key that a model answered.",
+        "characters": "Characters of a key's requests, as bytes of UTF-8.",
+        "search_seconds": "Seconds in which a key's rows were searched.",
+    }
+    totals = list(ring.usage.totals.items())
+    for i, (kind, documentation) in enumerate(kinds.items()):
+        name = f"xylem_key_{kind}"
+        samples = [(place, counts[i]) for place, counts in totals]
+        yield labelled(CounterMetricFamily, name, documentation, ("key", "model"), samples)
 
 
 def labelled(

@@ -145,7 +145,11 @@ async def learn(request: Request, services: Wired) -> Response:
     events = await services.threshold_work.run(events_of, body, served, services.limits)
     keep = keeps_rows(request, services, served.name)
     verdicts = await services.desk.count_values(events, served, keep=keep, may_wait=False)
-    who(request).meter.charge(0, len(verdicts))
+    sender = who(request)
+    sender.meter.charge(0, len(verdicts))
+    services.ring.usage.add(
+        sender.key_id, served.name, n_rows=len(verdicts), n_characters=len(body)
+    )
     refuse_rejected(verdicts)
     return Response(status_code=204)
 

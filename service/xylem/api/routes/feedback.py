@@ -5,6 +5,7 @@ Each event is counted once.
 
 import asyncio
 import json
+from functools import partial
 from typing import Annotated
 
 from fastapi import Request, Response
@@ -63,18 +64,26 @@ async def feedback(request: Request, services: Wired) -> Response:
     check_media(request.scope, JSON | NDJSON)
     served = await find_served(request, services.live)
     keep = keeps_rows(request, services, served.name)
-    meter = who(request).meter
+    sender = who(request)
+    meter = sender.meter
     if is_json(request.scope):
         body = await read_body(request)
         timings = timings_of(request.scope)
         answer = await services.desk.count_body(body, served, timings, keep=keep)
-        meter.charge(0, len(answer["results"]))
+        n_events = len(answer["results"])
+        meter.charge(0, n_events)
+        services.ring.usage.add(sender.key_id, served.name, n_rows=n_events, n_characters=len(body))
         return json_response(answer)
     services.learning.follower.check()
+    add_usage = partial(services.ring.usage.add, sender.key_id, served.name)
+    add_usage(n_rows=0, n_characters=0)
     headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
 
     async def begin(block: LineBlock) -> asyncio.Task[Answered]:
-        await meter.take_rows(len(block.lines))
+        n_lines = len(block.lines)
+        await meter.take_rows(n_lines)
+        n_bytes = sum(len(line or b"") for line in block.lines)
+        add_usage(n_rows=n_lines, n_characters=n_bytes, n_requests=0)
         timings, count = timings_of_block(request.scope, services.metrics.stages)
         answering = await services.desk.begin_block(block, served, timings, keep=keep)
         answering.add_done_callback(count)

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from xylem.api.routes.admins import AuditedRoute, router_of
+from fastapi import Request
+
+from xylem.api.routes.admins import AuditedRoute, of_seen_models, router_of, who
 from xylem.api.routes.requests import json_body, query_of
 from xylem.api.routes.services import Services, Wired
 from xylem.api.schemas.registry import (
@@ -17,6 +19,9 @@ from xylem.api.schemas.registry import (
     KeyList,
     NewKey,
     RotateKeyRequest,
+    UsageLine,
+    UsageList,
+    UsageQuery,
 )
 from xylem.base import AccessKeys, Unavailable, parse_scopes
 
@@ -73,6 +78,24 @@ async def _change(services: Services, change: Callable[..., Any], *arguments: ob
     with contextlib.suppress(Unavailable):
         await services.admin_work.run(services.ring.refresh)
     return key
+
+
+@router.get(
+    "/usage",
+    summary="What keys sent to models, by hour",
+    response_model_exclude_unset=True,
+)
+@of_seen_models
+async def show_usage(
+    query: Annotated[UsageQuery, query_of(UsageQuery)], request: Request, services: Wired
+) -> UsageList:
+    """Counts of requests, rows and characters, and the seconds of search.
+
+    They are written some seconds later. Hours are those of UTC.
+    """
+    read = partial(services.ring.usage.read, sees=who(request).sees)
+    lines = await services.admin_work.run(read, query.begin, query.end, query.groups)
+    return UsageList(usage=[UsageLine(**line) for line in lines])
 
 
 @router.get("/audit", summary="The audit log")

@@ -21,6 +21,7 @@ from xylem.api.routes.operations import (
 from xylem.api.routes.requests import choose_served, reply_in
 from xylem.api.routes.services import Wired
 from xylem.api.schemas.predict import PredictAnswer
+from xylem.base import StageTimings
 from xylem.serving import (
     PREDICT,
     PREDICT_ONLY,
@@ -121,7 +122,23 @@ async def batch(request: Request, services: Wired) -> Response:
     answer = answers_of(served, options, limits)
     loop = asyncio.get_running_loop()
 
-    meter = who(request).meter
+    sender = who(request)
+    meter = sender.meter
+    add_usage = partial(services.ring.usage.add, sender.key_id, served.name)
+    add_usage(n_rows=0, n_characters=0)
+
+    def count_usage(
+        block: LineBlock, timings: StageTimings, done: asyncio.Future[Answered]
+    ) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        n_bytes = sum(len(line or b"") for line in block.lines)
+        add_usage(
+            n_rows=done.result().n_rows,
+            n_characters=n_bytes,
+            search_ns=timings.search_ns(),
+            n_requests=0,
+        )
 
     async def begin(block: LineBlock) -> asyncio.Future[Answered]:
         await meter.take_rows(len(block.lines))
@@ -129,6 +146,7 @@ async def batch(request: Request, services: Wired) -> Response:
         answering = loop.run_in_executor(
             services.batch_threads, partial(answer, block, timings=timings)
         )
+        answering.add_done_callback(partial(count_usage, block, timings))
         answering.add_done_callback(count)
         return answering
 

@@ -147,5 +147,5 @@ async def reply_in(
             stop.fill(1)
             if timer is not None:
                 timer.cancel()
-    services.answering.finish(dialect, chosen, body, reply, who(request), 0)
+    services.answering.finish(dialect, chosen, body, reply, who(request), 0, timings)
     return RawResponse(b"".join(reply.parts), headers_for(reply, chosen.served))

@@ -293,6 +293,39 @@ class KeyList(BaseModel):
     keys: list[KeyFacts]
 
 
+class UsageQuery(RequestModel):
+    """Selects usage, and what it is summed by."""
+
+    begin: str | None = Field(
+        default=None, alias="from", description="the hour to begin with, as 2026-11-29T00:00:00Z"
+    )
+    end: str | None = Field(
+        default=None, alias="to", description="the time before which it ends; null: now"
+    )
+    groups: str = Field(
+        default="key,model", alias="by", description="some of hour, key and model, with commas"
+    )
+
+
+class UsageLine(BaseModel):
+    """What a key sent to a model in an hour, or the sum of several."""
+
+    hour: str | None = Field(default=None, description="its begin")
+    key: str | None = Field(default=None, description="the id of the key")
+    name: str | None = Field(default=None, description="the name of the key, if it is known")
+    model: str | None = None
+    requests: int
+    rows: int
+    characters: int = Field(description="of the bodies, as bytes of UTF-8")
+    search_seconds: float
+
+
+class UsageList(BaseModel):
+    """Lines of usage."""
+
+    usage: list[UsageLine]
+
+
 class AuditQuery(RequestModel):
     """Selects entries of the audit log."""
 

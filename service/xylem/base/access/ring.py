@@ -28,6 +28,7 @@ from xylem.base.access.keys import (
 )
 from xylem.base.access.meters import KeyLimits, KeyMeter, Senders
 from xylem.base.access.patterns import ModelPatterns
+from xylem.base.access.usage import KeyUsage
 from xylem.base.db.engine import Database
 from xylem.base.errors import (
     AccessRefused,
@@ -134,7 +135,13 @@ class KeyRing:
         self._is_first = settings.admin_key is None
         self._refreshing = threading.Lock()
         self._following = Repeating("access-keys", self._look, REFRESH_SECONDS, at_once=True)
-        self.start = self._following.start
+        self.usage = KeyUsage(database)
+        """What the keys send, which is written while the ring follows the database."""
+
+    def start(self) -> None:
+        """Begin to follow the database, and to write the usage of keys."""
+        self._following.start()
+        self.usage.start()
 
     def is_open(self, scope: AccessScope, model: str | None) -> bool:
         """Return whether a scope needs no key for a model. The header is then not looked at.
@@ -242,6 +249,12 @@ class KeyRing:
         holder = self._keys.get((key_id or "").encode())
         return holder is not None and not {model, ALL_MODELS} & set(holder.key.no_rows)
 
+    def needed_key_id(
+        self, authorization: bytes | None, scope: AccessScope, model: str
+    ) -> str | None:
+        """Return `key_id`, or None if the scope is open for the model: no key is looked at then."""
+        return None if self.is_open(scope, model) else self.key_id(authorization)
+
     def key_id(self, authorization: bytes | None) -> str | None:
         """Return the id of the key in a header, in force or not; None if the header has no key."""
         try:
@@ -253,11 +266,12 @@ class KeyRing:
         return id_of(text.decode("latin-1"))
 
     def close(self) -> None:
-        """Stop following the database, and write which keys were used.
+        """Stop following the database, and write which keys were used, and how much.
 
         Blocking, as long as the database takes.
         """
         self._following.stop()
+        self.usage.close()
         with suppress(XylemError):  # a failure must not stop the end of the process
             self._write_uses()
 

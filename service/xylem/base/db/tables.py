@@ -28,6 +28,7 @@ jobs                   a row for each job, those that have ended too (`xylem.adm
                        seconds since 1970; `claim` is a secret of the worker that has the job until
                        `lease_until`; `traceparent` is the span of the request that made it
 schedules              a row for each schedule of jobs (`xylem.admin.jobs.schedules`)
+key_usage              for each hour since 1970, key and model what the key sent to the model
 job_totals             for each kind of jobs and each state in which they end: the number of jobs
                        and their total run time. These sums outlive the jobs
 """
@@ -161,6 +162,18 @@ ACCESS_KEYS = _table(
     Column("in_flight", Integer),
 )
 
+KEY_USAGE = _table(
+    "key_usage",
+    Column("hour", Integer, nullable=False),
+    Column("key_id", String(16), nullable=False),
+    Column("model", String(64), nullable=False),
+    Column("requests", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("characters", BigInteger, nullable=False),
+    Column("search_seconds", Float, nullable=False),
+    PrimaryKeyConstraint("hour", "key_id", "model"),
+)
+
 AUDIT_LOG = _table(
     "audit_log",
     Column("id", Integer, primary_key=True),
@@ -287,6 +300,7 @@ def migrate(connection: Connection) -> None:
     if number < len(STEPS):
         connection.execute(delete(SCHEMA_VERSION))
         connection.execute(insert(SCHEMA_VERSION).values(number=len(STEPS)))
+    KEY_USAGE.create(connection, checkfirst=True)  # which a database of this schema may lack
     for column in ADDED:
         table = column.table.name
         if column.name not in {

@@ -162,6 +162,18 @@ class Admin(Base):
         """Remove a schedule; a job that it submitted goes on."""
         return self.call("DELETE", f"{SCHEDULES}/{segment(schedule_id, 'schedule')}")
 
+    def usage(
+        self, begin: str | None = None, end: str | None = None, groups: str = "key,model"
+    ) -> list[JsonObject]:
+        """Return what keys sent to models: a sum for each of `groups`, some of
+        hour, key and model.
+
+        begin, end  times as 2026-11-29T00:00:00Z; None: from the first hour on, until now
+        """
+        fields = {"from": begin, "to": end, "by": groups}
+        lines: list[JsonObject] = (self.call("GET", "/v1/admin/usage", **fields))["usage"]
+        return lines
+
     def upload(self, name: str, data: str | PathLike[str] | bytes) -> DataFile:
         """Send a file, given by its path, or bytes, to the server's data directory."""
         body = data if isinstance(data, bytes) else Path(data)

@@ -37,6 +37,9 @@ class Featurizer:
     tail_features: int = 0
     """How many of the last features are of the vector of a text."""
 
+    encodes: bool = False
+    """Whether a sentence encoder makes the vectors of texts: milliseconds each, so in threads."""
+
     def __init__(
         self, parameters: FeatureParameters, n_features: int, forms: WordForms | None = None
     ) -> None:
@@ -65,6 +68,18 @@ class Featurizer:
         """Return the featurizer of the chunks of a long text after the first one.
 
         They have none of the first words that count more; for all other kinds it is this one.
+        """
+        return self
+
+    @property
+    def beside_vectors(self) -> Featurizer:
+        """Return the featurizer that takes vectors beside texts instead of making them."""
+        return self
+
+    def encoded_by(self, encoder: Any) -> Featurizer:
+        """Return the featurizer that makes the vectors beside texts by an encoder, a TextEncoder.
+
+        A featurizer without vectors stays as it is.
         """
         return self
 

@@ -73,7 +73,7 @@ RowsOrShare: TypeAlias = Annotated[
 class _FeatureParameters(Parameters):
     """The base of the kinds' parameters; `kind` is a key of configurations, but no field."""
 
-    prefix: ClassVar[str] = PREFIX
+    name_prefix: ClassVar[str] = PREFIX
     kind: ClassVar[str]
 
     @model_validator(mode="after")

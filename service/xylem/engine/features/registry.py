@@ -189,13 +189,13 @@ def load_featurizer(
 
     Raises Corrupt if a parameter or array is missing, unknown, out of range or damaged.
     """
-    words, tail = load_vectors(config, arrays)
+    words, tail, encoder = load_vectors(config, arrays)
     if tail is None:
         return _load_words(words, arrays, n_features)
     featurizer = _load_words(words, arrays, n_features - tail.dims)
     if not isinstance(featurizer, TextFeaturizer):
         raise Corrupt("manifest", "features of texts beside vectors", featurizer.kind)
-    return VectorFeaturizer(featurizer, tail)
+    return VectorFeaturizer(featurizer, tail, encoder)
 
 
 def _load_words(

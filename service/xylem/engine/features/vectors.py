@@ -7,17 +7,39 @@ have the last ids of the model. Every row has all of them, also those that are 0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from xylem.base import BadInstance, Parameters, RowArrays, Scalar, SparseRows, writeable
+from xylem.base import (
+    BadInstance,
+    Parameters,
+    RowArrays,
+    Scalar,
+    SparseRows,
+    load_extra,
+    writeable,
+)
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.text_featurizer import TextFeaturizer
-from xylem_store import F32, F64, I32, I64, Corrupt, inlined, kernel, read_only, take
+from xylem_store import (
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    Corrupt,
+    EncoderArrays,
+    inlined,
+    kernel,
+    read_only,
+    take,
+)
 
 VECTORS = "vectors."
 """The prefix of the names of parameters of vectors, also in the features of a manifest."""
@@ -32,14 +54,14 @@ WEIGHT_MAX = 100.0
 BESIDE_TEXTS = "given"
 """The source of vectors that stand beside the texts, in files and requests."""
 
-Encode: TypeAlias = Callable[[Sequence[str]], F32]
-"""Makes the vectors of texts, float32[n, numbers]; that of a text does not depend on the others."""
+BY_ENCODER = "encoder"
+"""The source of vectors that a sentence encoder of the version makes."""
 
 
 class VectorParameters(Parameters):
     """Parameters of vectors beside the features of texts."""
 
-    prefix: ClassVar[str] = VECTORS
+    name_prefix: ClassVar[str] = VECTORS
 
     dims: int = Field(
         default=128,
@@ -52,6 +74,43 @@ class VectorParameters(Parameters):
         description="length of a vector in a row, where words have length 1; auto: 0, 0.3, 0.6 or "
         "1, by held-out rows; 0 leaves vectors out",
     )
+    max_tokens: int = Field(
+        default=128,
+        ge=8,
+        le=8192,
+        description="tokens of a text that a sentence encoder reads",
+    )
+    prefix: str = Field(
+        default="", description="text before each text that a sentence encoder reads, as `query: `"
+    )
+
+    def encoder(self, name: str, arrays: EncoderArrays) -> TextEncoder:
+        """Return an encoder that reads texts as these parameters say."""
+        return TextEncoder(name, arrays, self.prefix, self.max_tokens)
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """A sentence encoder as a version has it.
+
+    name                its name in the store that the version was trained in
+    prefix, max_tokens  as in VectorParameters
+    """
+
+    name: str
+    arrays: EncoderArrays
+    prefix: str
+    max_tokens: int
+
+    def workspace(self) -> Any:
+        """Return the encoder, which all threads share. Raises BadParameter without its library."""
+        return load_extra("encoder").open_encoder(self.arrays, self.prefix, self.max_tokens)
+
+    def run(self, texts: Sequence[str], encoder: Any, stop: U8 | None = None) -> F32:
+        """Return the vectors of texts, float32[n, numbers], each encoded alone."""
+        return np.array([encoder.encode(text) for text in texts], np.float32).reshape(
+            len(texts), encoder.dims
+        )
 
 
 class Tail(NamedTuple):
@@ -216,19 +275,23 @@ def _remove(vector: F64, direction: F64) -> None:
 class VectorFeaturizer(Featurizer):
     """Makes rows of texts and their vectors: the features of the words, then the tail. Immutable.
 
-    words   makes the features of the texts
-    tail    makes the tails
-    encode  makes the vectors of texts; None: they are given beside the texts
+    words    makes the features of the texts
+    tail     makes the tails
+    encoder  makes the vectors of texts; None: they are given beside the texts
     """
 
-    def __init__(self, words: TextFeaturizer, tail: Tail, encode: Encode | None = None) -> None:
+    def __init__(
+        self, words: TextFeaturizer, tail: Tail, encoder: TextEncoder | None = None
+    ) -> None:
         super().__init__(words.parameters, words.n_features + tail.dims, words.forms)
         self.words = words
         self.tail = tail
-        self.encode = encode
+        self.encoder = encoder
+        self.encodes = encoder is not None
+        self._opened = None if encoder is None else encoder.workspace()
         self.tail_features = tail.dims
-        self.vector_numbers = 0 if encode else len(tail.mean)
-        beside = "" if encode else f" with a vector of {len(tail.mean)} numbers"
+        self.vector_numbers = 0 if encoder else len(tail.mean)
+        beside = "" if encoder else f" with a vector of {len(tail.mean)} numbers"
         self.takes = f"text{beside}, or ids and values"
 
     @property
@@ -236,11 +299,23 @@ class VectorFeaturizer(Featurizer):
         """Do as `Featurizer.continuation`."""
         words = self.words.continuation
         assert isinstance(words, TextFeaturizer)
-        return VectorFeaturizer(words, self.tail, self.encode)
+        featurizer = copy(self)
+        featurizer.words = words
+        return featurizer
+
+    @property
+    def beside_vectors(self) -> Featurizer:
+        """Do as `Featurizer.beside_vectors`."""
+        return VectorFeaturizer(self.words, self.tail)
+
+    def encoded_by(self, encoder: TextEncoder) -> Featurizer:
+        """Do as `Featurizer.encoded_by`."""
+        return VectorFeaturizer(self.words, self.tail, encoder)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of the words, the mean and the components."""
-        return {**self.words.arrays(), MEAN: self.tail.mean, BASIS: self.tail.basis}
+        arrays = {**self.words.arrays(), MEAN: self.tail.mean, BASIS: self.tail.basis}
+        return arrays if self.encoder is None else {**arrays, **self.encoder.arrays.by_name}
 
     def config(self) -> dict[str, Scalar]:
         """Return the configuration of the words, and that of the vectors by prefixed names."""
@@ -250,6 +325,13 @@ class VectorFeaturizer(Featurizer):
             "dims": self.tail.dims,
             "weight": self.tail.weight,
         }
+        if self.encoder is not None:
+            vectors |= {
+                "source": BY_ENCODER,
+                "encoder": self.encoder.name,
+                "prefix": self.encoder.prefix,
+                "max_tokens": self.encoder.max_tokens,
+            }
         return self.words.config() | {VECTORS + name: value for name, value in vectors.items()}
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
@@ -258,10 +340,10 @@ class VectorFeaturizer(Featurizer):
 
     def transform_with_vectors(self, texts: Sequence[str], vectors: F32 | None) -> SparseRows:
         """Do as `Featurizer.transform_with_vectors`."""
-        if self.encode is not None:
+        if self.encoder is not None:
             if vectors is not None:
                 raise self._refuse(f"a vector of {vectors.shape[1]} numbers")
-            vectors = self.encode(texts)
+            vectors = self.encoder.run(texts, self._opened)
         if vectors is None:
             raise self._refuse("no vector")
         check_vectors(vectors, len(self.tail.mean))
@@ -293,8 +375,10 @@ def check_vectors(vectors: F32, n_numbers: int) -> None:
 
 def load_vectors(
     config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-) -> tuple[dict[str, Any], Tail | None]:
-    """Return the configuration of a version without that of vectors, and the tail if it has one.
+) -> tuple[dict[str, Any], Tail | None, TextEncoder | None]:
+    """Return the configuration of a version without that of vectors, the tail and the encoder.
+
+    The latter are None if the version has none.
 
     Raises Corrupt for vectors that do not fit their arrays.
     """
@@ -305,10 +389,11 @@ def load_vectors(
     }
     words = {name: value for name, value in config.items() if not name.startswith(VECTORS)}
     if not vectors:
-        return words, None
+        return words, None, None
     source = vectors.get("source")
-    if source != BESIDE_TEXTS:
-        raise Corrupt("manifest", f"features.{VECTORS}source to be {BESIDE_TEXTS}", source)
+    if source not in (BESIDE_TEXTS, BY_ENCODER):
+        expected = f"features.{VECTORS}source to be {BESIDE_TEXTS} or {BY_ENCODER}"
+        raise Corrupt("manifest", expected, source)
     weight = vectors.get("weight")
     if (
         not isinstance(weight, int | float)
@@ -319,6 +404,15 @@ def load_vectors(
     mean = take(arrays, MEAN, "float32", (None,))
     basis = take(arrays, BASIS, "float32", (len(mean), None))
     tail = Tail(mean, basis, float(weight))
-    if vectors != {**vectors, "numbers": len(mean), "dims": tail.dims} or len(vectors) != 4:
+    names = _NAMES | (_ENCODER_NAMES if source == BY_ENCODER else set())
+    if vectors != {**vectors, "numbers": len(mean), "dims": tail.dims} or vectors.keys() != names:
         raise Corrupt("manifest", f"features.{VECTORS}dims to be {tail.dims}", vectors)
-    return words, tail
+    if source == BESIDE_TEXTS:
+        return words, tail, None
+    options = VectorParameters(prefix=vectors["prefix"], max_tokens=vectors["max_tokens"])
+    encoder = options.encoder(str(vectors["encoder"]), EncoderArrays.among(arrays))
+    return words, tail, encoder
+
+
+_NAMES = {"source", "numbers", "dims", "weight"}
+_ENCODER_NAMES = {"encoder", "prefix", "max_tokens"}

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from xylem.base import FEATURES, QUEUE, SEARCH, WRITE, Limits, StageTimings
+from xylem.base import ENCODE, FEATURES, QUEUE, SEARCH, WRITE, Limits, StageTimings
 from xylem.engine import NO_THRESHOLD, NUMBER
 from xylem.engine import TUNED as TUNED_KIND
 from xylem.serving.dialects.dialect import Dialect, Longer, Query, Reply
@@ -52,6 +52,7 @@ def is_short(query: Query, served: ServedVersion) -> bool:
         options.deadline_ms is not None
         or options.label_weights is not None
         or options.chunk_characters
+        or served.featurizer.encodes
     ):
         return False
     if n_rows * options.beam_width > SHORT_BEAMS:
@@ -156,7 +157,7 @@ class SearchDialect(Dialect[Query]):
         timings = timings or StageTimings()
         timings.end(QUEUE)
         chunked = query.to_rows(served.featurizer)
-        timings.end(FEATURES)
+        timings.end(ENCODE if served.featurizer.encodes else FEATURES)
         epoch = served.thresholds.epoch
         options = to_options(query.options, served, stop)
         predictions = search_chunked(served.predictor.predict, chunked, options, served)

@@ -195,7 +195,7 @@ class FeedbackDesk:
         self, values: Sequence[Any], served: ServedVersion, *, is_long: bool, keep: bool
     ) -> list[_Part]:
         """Read events of any kind, and divide them by the version they belong to."""
-        is_long = is_long or len(values) > SHORT_EVENTS
+        is_long = is_long or len(values) > SHORT_EVENTS or served.featurizer.encodes
         checked = await self._off_loop(is_long, self._check, values, served)
         by_version: dict[int, dict[int, CheckedEvent | FeedbackLineResult]] = {}
         for place, event in enumerate(checked):

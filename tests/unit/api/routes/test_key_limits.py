@@ -182,3 +182,45 @@ async def test_limits_that_cannot_be(own_store: Store, name: str, value: object)
         headers = {**admin, "content-type": "application/json"}
         answer = await site.client.post("/v1/admin/keys", content=nan, headers=headers)
         assert answer.status_code in (400, 422)
+
+
+async def test_usage_is_counted_on_every_way_and_shown(own_store: Store) -> None:
+    async with site_of(own_store, metrics_keys=True) as site:
+        services = site.app.state.services
+        keys = AccessKeys(services.learning.database)
+        admin = {"authorization": f"Bearer {keys.create('a', [AccessScope.ADMIN]).text}"}
+        key = site.key()
+        body = json.dumps(BODY).encode()
+        assert answered_from_bytes(site.app, PATH, body, **key).startswith(b"HTTP/1.1 200 ")
+        line = b'{"indices": [1], "values": [1.0]}\n'
+        lines = {**key, "content-type": "application/x-ndjson"}
+        event = {"event_id": "1", "instance": BODY["instances"][0], "labels": []}
+        for path, content, headers in (
+            ("predict", body, {**key, "content-type": "application/json"}),
+            ("batch", line * 3, lines),
+            (
+                "feedback",
+                json.dumps({"events": [event]}),
+                lines | {"content-type": "application/json"},
+            ),
+        ):
+            answer = await site.client.post(
+                f"/v1/models/raw/{path}", content=content, headers=headers
+            )
+            assert answer.status_code == 200, answer.text
+        for _ in range(2):
+            services.ring.usage.write()
+        answer = await site.client.get("/v1/admin/usage?by=key,model", headers=admin)
+        (usage,) = answer.json()["usage"]
+        assert (usage["name"], usage["model"], usage["requests"], usage["rows"]) == (
+            "shop",
+            "raw",
+            4,
+            6,
+        )
+        assert usage["characters"] > 3 * len(line) + 2 * len(body)
+        assert 0 < usage["search_seconds"] < 10
+        page = (await site.client.get("/metrics", headers=admin)).text
+        assert f'xylem_key_rows_total{{key="{usage["key"]}",model="raw"}} 6.0' in page
+        bad = await site.client.get("/v1/admin/usage?by=name", headers=admin)
+        assert (bad.status_code, bad.json()["code"]) == (422, "bad-parameter")

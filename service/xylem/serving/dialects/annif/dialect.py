@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import (
+    ENCODE,
     FEATURES,
     QUEUE,
     READ,
@@ -140,7 +141,7 @@ def suggest(
     if not texts or not options.limit:
         return [[] for _ in texts]
     rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
-    timings.end(FEATURES)
+    timings.end(ENCODE if served.featurizer.encodes else FEATURES)
     # every score reaches a threshold of 0, so 0 becomes None, which needs no exact search
     search_options = Options(top_r=options.limit, threshold=options.threshold or None)
     predictions = served.predictor.predict(rows, to_options(search_options, served, stop))

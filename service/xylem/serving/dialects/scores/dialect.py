@@ -55,7 +55,9 @@ class ScoreDialect(Dialect[ScoreRequest]):
             score_answer = ScoreAnswer(model=served.name, version=served.version, scores=scores)
             return Reply((dump(score_answer),), len(query.instances))
 
-        return answer() if is_short(query) else Longer(answer)
+        if is_short(query) and not served.featurizer.encodes:
+            return answer()
+        return Longer(answer)
 
 
 SCORES = ScoreDialect()

@@ -1,0 +1,113 @@
+"""Vectors of the texts of a data set, made by a sentence encoder before a training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xylem.base import BadData, BadParameter, Crew, Dataset, OnProgress, load_extra, unfinished
+from xylem.workflows.request import Chosen
+from xylem_store import F32, Store
+
+BLOCK_TEXTS = 128
+"""Texts that are encoded together, one after the other: about a second of one thread."""
+
+STORED_BYTES_MAX = 4 << 30
+"""The most bytes of vectors that a store keeps for later trainings: of 2 million texts and more."""
+
+_FOLDER = "encoded"
+
+
+def with_encoder(chosen: Chosen, store: Store | None) -> Chosen:
+    """Return the parameters of a training with the encoder that they name.
+
+    Raises EncoderNotFound, BadModel, and BadParameter if its library is missing, or there is no
+    store.
+    """
+    if chosen.encoder_name is None:
+        return chosen
+    if store is None:
+        raise BadParameter(
+            "features.encoder: expected a training that publishes into a store, found none"
+        )
+    arrays = store.encoders.open(chosen.encoder_name)
+    return chosen.encoded_by(chosen.encoder_name, arrays)
+
+
+def with_vectors(
+    dataset: Dataset, encoder: Any, crew: Crew, on_progress: OnProgress, store: Store | None
+) -> Dataset:
+    """Return a data set with a vector for each text, made by an encoder, a TextEncoder.
+
+    store  keeps the vectors, so that the same texts need not be encoded again; None: none does
+
+    Cost: about 10 ms a text and thread. Raises BadData for rows that are no texts.
+    """
+    if dataset.texts is None or dataset.vectors is not None:
+        instances = "vectors beside them" if dataset.texts else "rows of features"
+        raise BadData(
+            f"{dataset.source}: expected texts alone for features.encoder, found {instances}"
+        )
+    texts = dataset.texts
+    blocks = [texts[start : start + BLOCK_TEXTS] for start in range(0, len(texts), BLOCK_TEXTS)]
+    folder = None if store is None else store.root / _FOLDER / _name_of(encoder)
+    stored = [None if folder is None else folder / f"{_digest_of(block)}.npy" for block in blocks]
+    vectors = [_read(file) for file in stored]
+    missing = [i for i, of_block in enumerate(vectors) if of_block is None]
+    n_done = len(blocks) - len(missing)
+    results = crew.mapped(encoder, (blocks[i] for i in missing))
+    for i, result in zip(missing, results, strict=True):
+        vectors[i] = result
+        _write(stored[i], result)
+        n_done += 1
+        on_progress("encode", min(n_done * BLOCK_TEXTS, len(texts)), len(texts))
+    if folder is not None and missing:
+        _remove_oldest(folder.parent)
+    return replace(
+        dataset, vectors=np.concatenate([block for block in vectors if block is not None])
+    )
+
+
+def _name_of(encoder: Any) -> str:
+    """Return the name of the folder of what an encoder has made with these libraries."""
+    libraries = load_extra("encoder").library_versions()
+    facts = (encoder.arrays.digest, encoder.prefix, encoder.max_tokens, sorted(libraries.items()))
+    return sha256(repr(facts).encode()).hexdigest()
+
+
+def _digest_of(texts: list[str]) -> str:
+    digest = sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(len(content).to_bytes(8, "little") + content)
+    return digest.hexdigest()
+
+
+def _read(file: Path | None) -> F32 | None:
+    """Return stored vectors, None if there are none or they are damaged."""
+    try:
+        vectors: F32 | None = None if file is None else np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return vectors
+
+
+def _write(file: Path | None, vectors: F32) -> None:
+    if file is None:
+        return
+    with unfinished(file) as out:
+        np.save(out, vectors, allow_pickle=False)
+
+
+def _remove_oldest(folder: Path) -> None:
+    """Remove the oldest files beyond STORED_BYTES_MAX."""
+    files = sorted(folder.rglob("*.npy"), key=lambda file: file.stat().st_mtime, reverse=True)
+    sizes = accumulate(file.stat().st_size for file in files)
+    for file, n_bytes in zip(files, sizes, strict=True):
+        if n_bytes > STORED_BYTES_MAX:
+            file.unlink(missing_ok=True)
