@@ -267,7 +267,7 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
     }
     report = metrics.report
     report(read_in_flight, metrics, admission)
-    report(read_live, live.status, lambda: services.ready, metrics.shown)
+    report(read_live, live.status, lambda: services.ready, metrics.series_models)
     report(read_thresholds, learning.follower)
     report(read_rows, learning.rows)
     if settings.metrics_keys:

@@ -141,7 +141,7 @@ def _check_models(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
-def _check_shown(setting: str) -> str:
+def _check_series(setting: str) -> str:
     if setting not in ("all", "none"):
         _check_models(tuple(part.strip() for part in setting.split(",")))
     return setting
@@ -196,7 +196,7 @@ Directory = Annotated[Path, BeforeValidator(_check_text)]
 ModelsLoaded = Annotated[
     int | str, PlainValidator(_check_models_loaded), BeforeValidator(_check_text)
 ]
-MetricsModels = Annotated[str, BeforeValidator(_check_text), AfterValidator(_check_shown)]
+MetricsModels = Annotated[str, BeforeValidator(_check_text), AfterValidator(_check_series)]
 RootPath = Annotated[str, AfterValidator(_check_root_path)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]

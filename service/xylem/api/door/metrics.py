@@ -29,7 +29,7 @@ from prometheus_client.utils import floatToGoString
 
 from xylem.api.door.admission import Admission
 from xylem.api.door.collectors import FunctionCollector, ShadowFigures, labelled, read_stages
-from xylem.api.door.shown_models import ShownModels
+from xylem.api.door.series_models import SeriesModels
 from xylem.api.door.work import WorkPool
 from xylem.base import ProcessFigures, StageTimes, Trace
 from xylem.serving import LiveStatus, roles_of
@@ -88,8 +88,8 @@ class Metrics:
     """
 
     def __init__(self, models: str = "all") -> None:
-        """Take which models have series of their own, as `ShownModels` does."""
-        self.shown = ShownModels(models)
+        """Take which models have series of their own, as `SeriesModels` does."""
+        self.series_models = SeriesModels(models)
         self.registry, self.process = CollectorRegistry(), CollectorRegistry()
         """The figures of the app, and those of its process, which any thread may read."""
         self.stages = StageTimes()
@@ -170,7 +170,7 @@ class Metrics:
         """Return the figures of the app, without those of its process."""
         self.settle()
         self.fold_closed()
-        return self.shown.fold(self.registry.collect())
+        return self.series_models.fold(self.registry.collect())
 
     async def page(self, is_openmetrics: bool = False, *, worker: int | None = None) -> bytes:
         """Return the figures in Prometheus's text format, or in OpenMetrics's format.
@@ -339,15 +339,17 @@ def read_thresholds(follower: Follower) -> Iterator[Metric]:
 def read_live(
     status_of: Callable[[], LiveStatus],
     ready: Callable[[], bool],
-    shown: Container[str] | None = None,
+    series_models: Container[str] | None = None,
 ) -> Iterator[Metric]:
     """Yield the figures of the models, versions and aliases that are served.
 
-    shown  the models whose aliases have series; None: all
+    series_models  the models whose aliases have series; None: all
     """
     status = status_of()
     served_aliases = [
-        (key, alias) for key, alias in status.aliases if shown is None or key[0] in shown
+        (key, alias)
+        for key, alias in status.aliases
+        if series_models is None or key[0] in series_models
     ]
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
     documentation = "The version that an alias serves."

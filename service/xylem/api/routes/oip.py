@@ -167,7 +167,7 @@ async def repository_index(request: Request, services: Wired) -> list[Repository
         options = parse_body(body, RepositoryIndexRequest, services.limits)
     live = services.live
     open_versions = live.open_versions()
-    faults = {(each.model, each.ref): each.detail for each in live.status().failures}
+    faults = {(failure.model, failure.ref): failure.detail for failure in live.status().failures}
     entries = []
     for model in sorted(filter(who(request).sees, live.models)):
         for version in live.models[model].versions:

@@ -49,7 +49,7 @@ from xylem_store import (
 
 T = TypeVar("T")
 
-_ALWAYS_OPEN = Usage()
+_ALWAYS_OPEN = Usage("")
 """The usage of all versions that aliases keep open, which nobody looks at."""
 
 
@@ -235,7 +235,7 @@ class LiveModels(Generic[T]):
         version = self.version_of(model, ref)
         served_aliases = self._state.served
         alias = served_aliases.aliases.get((model, ref), Alias(version))
-        keys = [(model, number) for number in alias.versions]
+        keys = [(model, number) for number in dict.fromkeys(alias.versions)]
         versions = [self._state.resident.get(key) for key in keys]
         if versions[0] is None:
             if model in self._states.unloaded:  # the next look lets its aliases keep it open
@@ -365,11 +365,12 @@ class LiveModels(Generic[T]):
         self.heads = {}  # after the state, or it could get entries of the previous one
 
     def _forget_closed(self, key: Key, opened: OpenVersion[T]) -> None:
-        """Drop everything that leads to a version that was closed. Event loop only."""
+        """Drop everything that leads to a version that was closed. Event loop only.
+
+        All heads of its model go: one of another version may hold it as a canary or a shadow.
+        """
         heads = self.heads
-        for head in [
-            head for head, target in heads.items() if getattr(target, "usage", None) is opened.usage
-        ]:
+        for head in [head for head, target in heads.items() if target.usage.model == key[0]]:
             del heads[head]
         self._state.served.forget(key[0])
         self._closed_models.add(key[0])

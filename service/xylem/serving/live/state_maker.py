@@ -56,6 +56,13 @@ class StateMaker(Generic[T]):
         publish   takes the states in between, during the first look
         """
         self._previous = previous
+        try:
+            return self._make(infos, publish)
+        finally:
+            del self._previous  # it would keep versions mapped that are closed meanwhile
+
+    def _make(self, infos: list[ModelInfo], publish: Publish) -> State:
+        previous = self._previous
         present_aliases = previous.served.aliases
         aliases: dict[AliasKey, Alias] = {}
         resident: dict[Key, object] = {}

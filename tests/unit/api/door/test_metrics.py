@@ -256,7 +256,7 @@ def test_series_of_some_models_alone(setting: str, shown: list[str]) -> None:
         0,
         None,
     )
-    metrics.report(partial(read_live, lambda: status, lambda: True, metrics.shown))
+    metrics.report(partial(read_live, lambda: status, lambda: True, metrics.series_models))
     samples = [each for family in metrics.collected() for each in family.samples]
     totals = dict.fromkeys(("xylem_requests_total", "xylem_rows_total", "xylem_model_failed"), 0.0)
     for sample in samples:

@@ -1,4 +1,4 @@
-"""ShownModels: which models have series of their own in /metrics, so that series stay bounded."""
+"""SeriesModels: which models have series of their own in /metrics, so that series stay bounded."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -12,7 +12,7 @@ _SUMMED_GAUGES = ("xylem_model_failed", "xylem_feedback_rows")
 _MODEL_LABELS = ("model", "version", "alias", "ref", "answered")
 
 
-class ShownModels:
+class SeriesModels:
     """The models that have series of their own. The others count together, with empty labels.
 
     setting  `all`, `none`, or patterns of names with a comma between two
