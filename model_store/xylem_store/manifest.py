@@ -133,6 +133,12 @@ class Manifest:
         return f"{self.model}@{self.version}"
 
     @property
+    def fields(self) -> list[str]:
+        """Return the fields of a text, NAME or NAME=WEIGHT: those of the version or of a member."""
+        values = (version.features.get("fields") for version in (self, *self.members))
+        return next((list(map(str, value)) for value in values if isinstance(value, list)), [])
+
+    @property
     def digest(self) -> str:
         """Return its `manifest_digest`."""
         return manifest_digest(self)

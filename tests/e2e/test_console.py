@@ -10,6 +10,7 @@ from tests.helpers.browser import CHROMIUM
 from tests.helpers.console import WORDS, Console, rows
 from tests.helpers.console_accessibility import AXE, FILLED, pages_are_accessible
 from tests.helpers.console_combined import a_combined_version_is_explained_and_corrected
+from tests.helpers.console_fields import each_field_has_a_text_of_its_own
 from tests.helpers.console_labels import (
     hostile_texts_and_labels_are_shown_as_they_are,
     labels_are_called_by_their_names,
@@ -327,4 +328,9 @@ def test_a_visit(page: Console) -> None:
 
 def test_a_combined_version_is_explained_and_corrected(page: Console) -> None:
     a_combined_version_is_explained_and_corrected(page)
+    assert page.console == []
+
+
+def test_a_version_with_fields_has_a_text_for_each(page: Console) -> None:
+    each_field_has_a_text_of_its_own(page)
     assert page.console == []

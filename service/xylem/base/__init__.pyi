@@ -10,8 +10,8 @@ from .access.keys import AccessKeys as AccessKeys
 from .access.ring import KeyRing as KeyRing
 from .access.ring import Principal as Principal
 from .bars import progress_bar as progress_bar
-from .columns import COLUMNS_MAX as COLUMNS_MAX
 from .columns import DEFAULT_COLUMNS as DEFAULT_COLUMNS
+from .columns import JSON_LINES as JSON_LINES
 from .columns import TABLES as TABLES
 from .columns import TableColumns as TableColumns
 from .columns import columns_of as columns_of
@@ -79,6 +79,7 @@ from .faults import sentence_of as sentence_of
 from .faults import shortened as shortened
 from .faults import unknown as unknown
 from .faults import what_is as what_is
+from .fields import TextFields as TextFields
 from .figures import ProcessFigures as ProcessFigures
 from .files import PACKED as PACKED
 from .files import RemotePath as RemotePath

@@ -1,33 +1,21 @@
 """How a data file is read: the columns of a table, its marks, the encoding, rows of one text."""
 
 import codecs
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from xylem.base.errors import BadParameter
+from xylem.base.fields import TextColumn, TextFields
 from xylem.base.files import plain_name
 
 TABLES = (".csv", ".tsv", ".parquet")
 """The suffixes of tables; each but .parquet may be followed by .gz or .zst."""
 
-WEIGHT_MAX = 9
-"""The greatest weight of a column."""
-
-COLUMNS_MAX = 64
-"""The maximum number of text columns."""
+JSON_LINES = (".jsonl", ".ndjson")
+"""The suffixes of files with a JSON object on each line."""
 
 SEPARATOR_CHARS_MAX = 16
-
-_WEIGHED = re.compile(r"(.+)=(\d{1,9})", re.DOTALL)
-
-
-class TextColumn(NamedTuple):
-    """A column of text; each of its words counts `weight` times, from 1 to WEIGHT_MAX."""
-
-    name: str
-    weight: int = 1
 
 
 class TableColumns(NamedTuple):
@@ -35,7 +23,7 @@ class TableColumns(NamedTuple):
 
     The reader guesses what is empty: the first four, from the names and cells of the table.
 
-    texts          joined by line ends, in this order; a column of weight w is repeated w times
+    texts          the columns of text, or keys of lines of JSON, that are named
     labels         the column of the labels
     separator      stands between the labels of a cell; blanks around a label, and empty labels, are
                    left out
@@ -47,10 +35,12 @@ class TableColumns(NamedTuple):
     join           the column, or the key of lines of JSON, that is the same in the rows of one
                    text; their labels are joined. Empty: each row is one
     strict         whether a file is refused for each finding
+    fields         those of the version that the rows are for: they are read where no columns are
+                   named, and a file has one of them
     vectors        the file of vectors that stands beside a data file, as (data file, its vectors)
     """
 
-    texts: tuple[TextColumn, ...] = ()
+    texts: TextFields = TextFields()
     labels: str = ""
     separator: str = ""
     delimiter: str = ""
@@ -59,6 +49,7 @@ class TableColumns(NamedTuple):
     encoding: str = ""
     join: str = ""
     strict: bool = False
+    fields: TextFields = TextFields()
     vectors: tuple[tuple[Path, Path], ...] = ()
 
     def vectors_of(self, path: Path) -> Path | None:
@@ -82,7 +73,28 @@ class TableColumns(NamedTuple):
 
     def with_texts(self, names: Iterable[str]) -> Self:
         """Return the same with these columns of text, each of weight 1."""
-        return self._replace(texts=tuple(map(TextColumn, names)))
+        return self._replace(texts=TextFields(map(TextColumn, names)))
+
+    def for_version(self, fields: TextFields) -> Self:
+        """Return how rows are read for a version with these fields.
+
+        Raises BadParameter for columns that are not its fields, and for a weight to be chosen. A
+        version whose only field is the text takes any column.
+        """
+        texts = self.texts
+        if fields and texts and texts != fields and (len(fields) > 1 or len(texts) > 1):
+            raise BadParameter(
+                f"text column: expected the fields of the version, {', '.join(fields.options)}, or "
+                f"no names, found {', '.join(texts.options)}"
+            ).with_path("text_column")
+        texts.refuse_unweighted()
+        texts = TextFields() if texts == fields else texts
+        return self._replace(texts=texts, fields=fields or self.fields)
+
+    @property
+    def for_any_version(self) -> Self:
+        """Return the same for versions whose fields may be others: theirs are read if so."""
+        return self._replace(texts=TextFields(), fields=self.texts.with_weight(1))
 
     @property
     def for_tables(self) -> tuple[Any, ...]:
@@ -115,16 +127,7 @@ def columns_of(
     A text is NAME or NAME=WEIGHT, a delimiter a character or "tab", a quote "none"; None: the
     reader guesses. Raises BadParameter, whose path is the field of a job.
     """
-    if texts is not None and len(texts) > COLUMNS_MAX:
-        raise BadParameter(
-            f"text column: expected at most {COLUMNS_MAX}, found {len(texts)}"
-        ).with_path("text_column")
-    text_columns = tuple(map(_text_column, texts or ()))
-    names = [column.name for column in text_columns]
-    if len(set(names)) < len(names):
-        raise BadParameter(
-            f"text column: expected distinct names, found {', '.join(map(repr, names))}"
-        ).with_path("text_column")
+    text_columns = TextFields.of_options(texts or ())
     if labels is not None and not labels:
         raise BadParameter("label column: expected a name, found an empty one").with_path(
             "label_column"
@@ -171,32 +174,23 @@ def _encoding(name: str) -> str:
     return "" if codec.name in ("utf-8", "utf-8-sig") else codec.name
 
 
-def _text_column(text: str) -> TextColumn:
-    if not text:
-        raise BadParameter("text column: expected a name, found an empty one").with_path(
-            "text_column"
-        )
-    match = _WEIGHED.fullmatch(text)
-    name, weight = (match[1], int(match[2])) if match else (text, 1)
-    if not 1 <= weight <= WEIGHT_MAX:
-        raise BadParameter(
-            f"text column {name!r}: expected a weight from 1 to {WEIGHT_MAX}, found {weight}"
-        ).with_path("text_column")
-    return TextColumn(name, weight)
-
-
 def is_table(path: Path) -> bool:
     """Return whether a file has the suffix of a table."""
     return plain_name(path).endswith(TABLES)
 
 
 def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
-    """Raise BadParameter if columns are chosen although no file is a table."""
+    """Raise BadParameter if columns are chosen although no file has any.
+
+    Tables have all kinds, lines of JSON have columns of text alone.
+    """
     paths = [file for file in files if file is not None]
+    is_for_tables = not columns._replace(texts=TextFields()).is_guessed
+    suffixes = TABLES if is_for_tables else (*TABLES, *JSON_LINES)
     # a directory, which has no suffix, may contain tables
-    can_be_tables = [is_table(file) or not file.suffix for file in paths]
-    if not columns.is_guessed and not any(can_be_tables):
-        names = ", ".join(repr(file.name) for file in paths)
+    can_have_columns = [plain_name(path).endswith(suffixes) or not path.suffix for path in paths]
+    if not columns.is_guessed and not any(can_have_columns):
+        names = ", ".join(repr(path.name) for path in paths)
         raise BadParameter(
-            f"columns: expected a file that ends in {', '.join(TABLES)}, found {names}"
+            f"columns: expected a file that ends in {', '.join(suffixes)}, found {names}"
         )

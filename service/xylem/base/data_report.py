@@ -69,6 +69,7 @@ class DataReport(NamedTuple):
     scripts          the share of each script in a sample of the texts, if there are several
     options          how a table was read, as options of commands; empty for other files
     findings         of the checks; workflows add theirs
+    without_fields   rows in which a column of text is empty or missing, by its name
     """
 
     source: str
@@ -82,6 +83,7 @@ class DataReport(NamedTuple):
     scripts: dict[str, float]
     options: tuple[str, ...]
     findings: list[Finding]
+    without_fields: dict[str, int]
 
     def as_json(self) -> dict[str, Any]:
         """Return the keys of `data` in reports."""
@@ -98,6 +100,7 @@ class DataReport(NamedTuple):
             ],
             "scripts": self.scripts,
             "options": list(self.options),
+            "without_fields": self.without_fields,
         }
 
     @staticmethod
@@ -111,7 +114,11 @@ class DataReport(NamedTuple):
         """Return the report as two lines for people."""
         lacking = [
             f"{count:,} without {part}"
-            for part, count in (("text", self.without_text), ("labels", self.without_labels))
+            for part, count in (
+                ("text", self.without_text),
+                *self.without_fields.items(),
+                ("labels", self.without_labels),
+            )
             if count
         ]
         sizes = f"{self.labels:,} labels, {self.median:g} a row (the most: {self.largest:,})"

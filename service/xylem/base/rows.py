@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from xylem.base.data_report import DataReport
+from xylem.base.fields import TextFields
 
 RowArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 """The arrays indptr, indices and values of rows, as kernels take and return them."""
@@ -125,6 +126,7 @@ class Dataset:
     label_names     the name of each id, if the file or a names file has names and no model is given
     warning         a sentence about a possible fault in the data; None if nothing was noticed
     report          what the reader has understood of the file; None: it was not counted
+    fields          the columns that were named, of which the texts were joined
     vectors         float32[n_rows, numbers], a vector beside each text; None: there are none
     """
 
@@ -140,6 +142,7 @@ class Dataset:
     warning: str | None = None
     unknown_names: Sequence[str] = ()
     report: DataReport | None = None
+    fields: TextFields = field(default_factory=TextFields)
     vectors: NDArray[np.float32] | None = None
 
     @property

@@ -19,8 +19,9 @@ from xylem.cli.options import (
     Table,
     Threads,
     grouped,
+    parse_reference,
 )
-from xylem.cli.places import open_model
+from xylem.cli.places import open_model, store_at
 
 if TYPE_CHECKING:
     from xylem.thresholds import Tuned
@@ -73,6 +74,7 @@ def evaluate(
     training rows. With --trees, scores are means over the first trees.
     """
     from xylem.evaluation import empty_convention
+    from xylem.serving import open_named
     from xylem.workflows import (
         check_table_file,
         evaluate_rows,
@@ -96,6 +98,7 @@ def evaluate(
         charts = load_extra("report")
         charts.prepare_page(report)
     tuned = tuned_of(store, opened_model)
+    denied = open_named(store_at(store), *parse_reference(model)).denied
     with progress(json) as show:
         evaluation = evaluate_rows(
             opened_model,
@@ -105,6 +108,7 @@ def evaluate(
             tuned=tuned,
             empty=empty,
             sweep=report is not None,
+            allowed=denied and denied.allowed,
         )
     tree_facts = {} if trees is None else {"trees": trees}
     paths: dict[str, str] = {}

@@ -239,8 +239,8 @@ class Table(NamedTuple):
         Option(
             "--text-column",
             metavar="NAME[=WEIGHT]",
-            help="A table's column with text; default `text`, or one like it. May repeat. With "
-            "weight 2 its words count twice.",
+            help="A column, or key of JSON lines, with text; default `text`, or one like it. May "
+            "repeat. With weight 2 its words count twice; auto: a training chooses.",
         ),
     ] = None
     label_column: Annotated[

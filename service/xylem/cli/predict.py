@@ -18,7 +18,17 @@ import typer
 from orjson import loads
 from typer import Argument, Option
 
-from xylem.base import BadData, BadParameter, file_path, is_directory, n_threads, unfinished
+from xylem.base import (
+    DEFAULT_COLUMNS,
+    BadData,
+    BadParameter,
+    TableColumns,
+    TextFields,
+    file_path,
+    is_directory,
+    n_threads,
+    unfinished,
+)
 from xylem.cli.answer_files import AnswerFiles
 from xylem.cli.console import complain, print_result, print_table, progress
 from xylem.cli.options import (
@@ -160,6 +170,8 @@ def predict(
     """
     data = instances.data
     columns = table.columns(file_path(data))
+    if place.url is None:
+        columns = _columns_for(place.store, model, columns)
     options = request.options()
     if (text is not None) + (data != STDIN) + instances.plain > 1:
         raise BadParameter("expected one of a text, --data and --plain, found several")
@@ -456,4 +468,13 @@ def score(
         limits=limits,
         rows_max=limits.block_rows_max,
     )
-    _print_answers(data, opened, answers, _write, "an instance with labels", quiet=json)
+    open_source = partial(opened, columns=_columns_for(store, model, DEFAULT_COLUMNS))
+    _print_answers(data, open_source, answers, _write, "an instance with labels", quiet=json)
+
+
+def _columns_for(store: Path, model: str, columns: TableColumns) -> TableColumns:
+    """Return how rows are read for a version: its fields need not be named. Raises BadParameter."""
+    model_store = store_at(store)
+    name, reference = parse_reference(model)
+    manifest = model_store.manifest(name, model_store.resolve(name, reference))
+    return columns.for_version(TextFields.of_options(manifest.fields))

@@ -187,10 +187,15 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
     }
     if grown := report.grown:
         facts.update({name.replace("_", " "): f"{count:,}" for name, count in grown.items()})
-    if choice := report.features:  # of features.kind=auto
-        facts["features"] = (
+    for name, choice, least in (
+        ("features", report.features, "words alone"),  # of features.kind=auto
+        ("fields", report.fields, "weight 1"),  # of --text-column NAME=auto
+    ):
+        if choice is None:
+            continue
+        facts[name] = (
             f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}, "
-            f"{choice['gained']:+.2f} over words alone"
+            f"{choice['gained']:+.2f} over {least}"
         )
         for trial in choice["tried"]:
             figures = f"precision {trial['precision']:.2f}, {trial['us_per_row']:.0f} us a row"

@@ -5,6 +5,7 @@ export class NoInstance extends Error {}
 
 const HINTS = {
   text: "",
+  fields: "",
   features: 'One feature a line, such as "red: 0.5", or a JSON object of names and numbers.',
   indices: 'Ids and values, such as "3:0.5 17:1".',
 };
@@ -13,11 +14,19 @@ export const hintOf = (kind) => HINTS[kind];
 
 /** Return the kind of instances that a version takes, by its features. */
 export function kindOf(version) {
+  if (version?.fields?.length) return "fields";
   return { raw: "indices", named: "features" }[version?.features.kind] ?? "text";
 }
 
-/** Return the instance, null for an empty field. Throws NoInstance. */
-export function instanceOf(kind, text) {
+/** Return the names of the fields of a version: of "title=3" it is "title". */
+export const fieldsOf = (version) => (version?.fields ?? []).map((field) => field.replace(/=\d$/, ""));
+
+/** Return the instance, null for an empty field. `texts` has the texts of fields, by name. Throws NoInstance. */
+export function instanceOf(kind, text, texts) {
+  if (kind === "fields") {
+    const filled = Object.entries(texts).filter(([, value]) => value.trim()).map(([name, value]) => [name, value.toWellFormed()]);
+    return filled.length ? { fields: Object.fromEntries(filled) } : null;
+  }
   if (!text.trim()) return null;
   if (kind === "text") return { text: text.toWellFormed() };
   return kind === "features" ? { features: named(text) } : sparse(text);

@@ -98,7 +98,7 @@ function outcome(job, signal) {
 /** Return what the service has understood of the training rows, as facts. */
 function understood(data) {
   if (!data) return {};
-  const lacking = [[data.without_text, "text"], [data.without_labels, "labels"]].filter(([n]) => n).map(([n, what]) => `${count(n)} without ${what}`);
+  const lacking = [[data.without_text, "text"], ...Object.entries(data.without_fields ?? {}).map(([name, n]) => [n, name]), [data.without_labels, "labels"]].filter(([n]) => n).map(([n, what]) => `${count(n)} without ${what}`);
   return { "Read as": [`${count(data.labels)} labels, ${data.labels_a_row.median} a row (the most: ${count(data.labels_a_row.most)})`, ...lacking].join(", "),
     "Most frequent": data.examples.map(({ label, rows, row }) => `${label} (${count(rows)}, row ${count(row)})`).join(", "),
     ...(data.options.length ? { "Read with": data.options.join(" ") } : {}) };

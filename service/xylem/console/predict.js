@@ -4,7 +4,7 @@ import { modelPath, sendJson, Problem } from "./api.js";
 import { correction } from "./correct.js";
 import { announce, byId, copied, decimal, el, name, oneAtATime, svg } from "./dom.js";
 import { explained } from "./explain.js";
-import { hintOf, instanceOf, kindOf, NoInstance, numbersOf } from "./instance.js";
+import { fieldsOf, hintOf, instanceOf, kindOf, NoInstance, numbersOf } from "./instance.js";
 import { models } from "./models.js";
 import { showProblem } from "./notice.js";
 import { called, labelPicker } from "./picker.js";
@@ -24,7 +24,7 @@ let chosenLabel = null;
 
 /** Return the request that the page stands for, null without an instance. Throws NoInstance. */
 function requestOf() {
-  const instance = instanceOf(byId("kind").value, byId("text").value);
+  const instance = instanceOf(byId("kind").value, byId("text").value, textsOfFields());
   if (instance === null) return null;
   const body = { instances: [instance], top_r: within("top") };
   const threshold = byId("threshold").value;
@@ -38,6 +38,25 @@ function requestOf() {
   if (weigh === "propensity") body.label_weights = weigh;
   if (weigh === "own" && byId("weights").value.trim()) body.label_weights = numbersOf(byId("weights").value);
   return body;
+}
+
+/** Return the texts of the fields, by name. */
+const textsOfFields = () => Object.fromEntries([...byId("text-fields").querySelectorAll("textarea")].map((area) => [area.name, area.value]));
+
+/** Show a text area for each field of the chosen version, or the one for a text, as its kind is. */
+function showKind() {
+  const names = fieldsOf(models.chosen);
+  const before = textsOfFields();
+  const areFields = byId("kind").value === "fields";
+  const areas = names.map((name, i) => [
+    el("label", { for: `field-${i}` }, name),
+    el("textarea", { id: `field-${i}`, name, rows: 2, dir: "auto", spellcheck: "false", oninput: predictSoon }, before[name] ?? ""),
+  ]);
+  if (Object.keys(before).join("\n") !== names.join("\n")) byId("text-fields").replaceChildren(...areas.flat());
+  byId("text-fields").hidden = !areFields;
+  byId("text").hidden = areFields;
+  byId("kind").querySelector("[value=fields]").hidden = !names.length;
+  byId("text-hint").textContent = hintOf(byId("kind").value);
 }
 
 /** Return the number of a field, within its bounds. */
@@ -219,9 +238,9 @@ async function explainChosen(mine) {
   const answer = await sendJson("POST", `${modelPath(mine.model, `version:${mine.answer.version}`)}/predict`, body);
   if (mine !== shown) return;
   const explanation = answer.predictions[0].labels[0]?.explanation;
-  const text = mine.body.instances[0].text ?? null;
+  const { text = null, fields } = mine.body.instances[0];
   byId("why-heading").replaceChildren("Why ", name(called(best)));
-  byId("why-text").replaceChildren(...(best.name ? [copied(label)] : []), ...(explanation ? explained(explanation, text, models.chosen) : []));
+  byId("why-text").replaceChildren(...(best.name ? [copied(label)] : []), ...(explanation ? explained(explanation, fields ? Object.values(fields).join("\n") : text, models.chosen) : []));
   byId("why").hidden = !explanation;
 }
 
@@ -256,14 +275,14 @@ export function start() {
   }
   byId("threshold").addEventListener("input", () => (byId("threshold-number").disabled = byId("threshold").value !== "number"));
   byId("weigh").addEventListener("input", () => (byId("weights").disabled = byId("weigh").value !== "own"));
-  byId("kind").addEventListener("input", () => (byId("text-hint").textContent = hintOf(byId("kind").value)));
+  byId("kind").addEventListener("input", showKind);
   for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copyAs(button.dataset.copy));
   let model = models.name;
   models.addEventListener("change", () => {
     if (model !== models.name) denied.clear();
     model = models.name;
     byId("kind").value = kindOf(models.chosen);
-    byId("text-hint").textContent = hintOf(byId("kind").value);
+    showKind();
     if (!byId("page-predict").hidden) predictSoon();
   });
   if (models.chosen) models.tell();

@@ -5,12 +5,11 @@ from .class_names import ClassNames as ClassNames
 from .data_stream import DataStream as DataStream
 from .dataset import N_IDS_MAX as N_IDS_MAX
 from .dataset import renumbered as renumbered
-from .files import JSON_LINES as JSON_LINES
 from .files import find_files as find_files
 from .files import kind_of as kind_of
 from .files import open_data as open_data
 from .files import source_of as source_of
-from .findings import REPEATED_ROWS as REPEATED_ROWS
+from .findings import WORKFLOW_FINDINGS as WORKFLOW_FINDINGS
 from .kernels.decimals import EXACT as EXACT
 from .kernels.decimals import is_digit as is_digit
 from .kernels.decimals import parse_decimal as parse_decimal

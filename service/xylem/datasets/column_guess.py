@@ -109,6 +109,8 @@ def understood(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
         columns = columns._replace(labels=_named_labels(sample, columns))
         if not columns.labels:
             columns = columns._replace(label_columns=_label_columns(sample, columns))
+    if not columns.texts and any(name in sample.cells for name in columns.fields.names):
+        columns = columns._replace(texts=columns.fields)
     if not columns.texts:
         columns = columns.with_texts(_texts(sample, columns))
     if not columns.labels and not columns.label_columns and with_labels:
@@ -127,7 +129,7 @@ def options_of(file: DataFile, columns: TableColumns) -> list[str]:
     columns  as they are understood, with nothing left to guess
     """
     options: list[str] = []
-    texts = [f"{name}={weight}" if weight > 1 else name for name, weight in columns.texts]
+    texts = columns.texts.options
     for text in texts if texts != [DEFAULT_TEXT] else ():
         options += ["--text-column", text]
     for pattern in columns.label_columns:

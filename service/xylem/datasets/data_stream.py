@@ -63,6 +63,10 @@ class DataStream:
         self.source = str(StandardInput().path) if self.is_read_once else source_of(self.path)
         if columns.join:
             raise BadParameter("join rows: expected rows in memory, found a stream")
+        if columns.texts.unweighted is not None:
+            raise BadParameter(
+                f"text column {columns.texts.unweighted}: expected rows in memory, found a stream"
+            ).with_path("text_column")
         self._suffix = (
             ".jsonl" if self.is_read_once else format_of(open_data(path, None, columns.encoding))
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from xylem.base import (
+    JSON_LINES,
     TABLES,
     BadData,
     RemotePath,
@@ -24,8 +25,6 @@ from xylem.base import (
 from xylem.datasets.annif import DIRECTORY, DOCUMENT, DOCUMENTS, JSON_DOCUMENT, CorpusDirectory
 from xylem.datasets.findings import FILES_PASSED_OVER, quoted
 from xylem.datasets.stream import DataFile, Progress
-
-JSON_LINES = (".jsonl", ".ndjson")
 
 SUFFIXES = (DOCUMENT, ".svm", *JSON_LINES, ".npz", *TABLES)
 """The suffixes of the formats; each but .parquet may be followed by .gz or .zst."""

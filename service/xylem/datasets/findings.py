@@ -347,3 +347,15 @@ REPEATED_ROWS = Finding(
     None,
     "Measure on rows that are not in the training file",
 )
+
+NEVER_ANSWERED = Finding(
+    "labels-never-answered",
+    "warning",
+    "expected labels that a server answers, found {n:,} of {n_labels:,} that are denied or "
+    "deprecated, as {names}: they count here, and answers do not have them",
+    None,
+    "Measure on rows without these labels, or allow them",
+)
+
+WORKFLOW_FINDINGS = {finding.code: finding for finding in (REPEATED_ROWS, NEVER_ANSWERED)}
+"""The findings of workflows, by their codes."""

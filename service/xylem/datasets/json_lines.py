@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from xylem.base import Dataset, LabelRows, inverse, offsets, what_is
+from xylem.base import (
+    TABLES,
+    BadInstance,
+    Dataset,
+    LabelRows,
+    TextFields,
+    inverse,
+    offsets,
+    what_is,
+)
 from xylem.datasets.dataset import N_ROWS_MAX, renumber_labels
 from xylem.datasets.label_names import find_in_model, label_name, unknown_findings
 from xylem.datasets.stream import BLOCK_BYTES, DataFile
@@ -136,6 +145,8 @@ class RowCollector:
 
     A label is known by its `label_name`: blanks and invisible characters at its ends do not count.
 
+    fields          the columns or keys of which texts are joined
+    are_named       whether options name them; else a version has them, or they are guessed
     kind            "text" or "features"; empty before the first row
     ids             the provisional id of each name
     labels, counts  the label ids of all rows, one row after the other, and how many each row has
@@ -154,6 +165,8 @@ class RowCollector:
         self._rows_of_keys = dict[Any, int]()
         self._joined_rows = array("i")
         self.survey = Survey(file)
+        self.fields = TextFields()
+        self.are_named = False
         self.kind = ""
         self.texts: list[str] = []
         self.named_features: list[dict[str, float]] = []
@@ -170,13 +183,16 @@ class RowCollector:
             row = None
         if not isinstance(row, dict):
             row = json_object(self.file, number, line)  # which raises
+        if self.fields and "features" not in row:
+            self._take_fields(number, row)
         has_text = "text" in row
         if "labels" not in row and "subjects" in row:
             row["labels"] = subject_labels(self.file, number, row["subjects"])
         if has_text == ("features" in row) or "labels" not in row:
             keys = ", ".join(repr(key[:40]) for key in list(row)[:10]) or "none"
             expected = "expected keys `labels` and one of `text` and `features`"
-            raise self.file.fault(number, f"{expected}, found {keys}")
+            hint = ": name its fields by --text-column" if TextFields.key in row else ""
+            raise self.file.fault(number, f"{expected}, found {keys}{hint}")
         kind = "text" if has_text else "features"
         if self.kind and kind != self.kind:
             fault = f"expected `{self.kind}` as in the lines before, found `{kind}`"
@@ -191,6 +207,24 @@ class RowCollector:
             self.add_text(number, text, row["labels"], key)
         else:
             self.add_named(number, row["features"], row["labels"])
+
+    def _take_fields(self, number: int, row: dict[str, Any]) -> None:
+        """Make the text of a row of its fields; a row without any may have a text."""
+        cells = self.fields.cells(row)
+        if cells is None and "text" in row:
+            self.survey.n_lacking.update(self.fields.names if self.are_named else ())
+            return
+        try:
+            row["text"] = self.join(self.fields, cells or [None] * len(self.fields))
+        except BadInstance as error:
+            raise self.file.fault(number, str(error)) from None
+
+    def join(self, fields: TextFields, cells: list[Any]) -> str:
+        """Return the text of a cell for each of some fields, and count those that are empty."""
+        if not all(cells):
+            names = zip(fields.names, cells, strict=True)
+            self.survey.n_lacking.update(name for name, cell in names if not cell)
+        return fields.join(cells)
 
     def add_text(self, number: int, text: str, labels: object, key: Any = None) -> None:
         """Add a text with its labels; of several texts of one key the first one stays."""
@@ -214,9 +248,17 @@ class RowCollector:
         self._add_labels(number, labels)
 
     def refuse_empty(self) -> None:
-        """Raise BadData if no row was added."""
+        """Raise BadData if no row was added, or none has a field that is named."""
         if not self.kind:
             raise self.file.fault(1, "expected at least one row, found none")
+        n_rows = self.survey.n_rows + len(self.counts)
+        are_checked = self.are_named and self.file.kind not in TABLES  # tables have a header
+        for name in self.fields.names if are_checked else ():
+            if self.survey.n_lacking[name] == n_rows or self.kind == "features":
+                raise self.file.fault(
+                    None,
+                    f"expected text in the field {name[:80]!r} of a row, found none in all rows",
+                )
 
     def _features(self, number: int, features: object) -> dict[str, float]:
         """Return the values by feature name, checked."""
@@ -329,5 +371,6 @@ class RowCollector:
             unknown,
             texts=texts,
             named_rows=named_features,
+            fields=self.fields if self.are_named else TextFields(),
             **fields,
         )

@@ -11,6 +11,7 @@ import numpy as np
 
 from xylem.base import (
     DEFAULT_COLUMNS,
+    JSON_LINES,
     TABLES,
     BadData,
     BadParameter,
@@ -20,7 +21,7 @@ from xylem.base import (
 from xylem.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines
 from xylem.datasets.column_guess import options_of, understood
 from xylem.datasets.dataset import N_ROWS_MAX, first_features, first_labels, renumber_labels
-from xylem.datasets.files import JSON_LINES, open_data, source_of
+from xylem.datasets.files import open_data, source_of
 from xylem.datasets.json_lines import RowCollector, json_blocks, json_object, text_blocks
 from xylem.datasets.npz_pair import partner, read_npz
 from xylem.datasets.parquet import check_installed
@@ -157,6 +158,7 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
     Raises BadData.
     """
     file.options = options_of(file, columns)
+    collector.are_named = bool(columns.texts)
     if isinstance(file, CorpusDirectory):
         return text_blocks(collector, file.documents())
     if file.kind == ".txt":
@@ -166,8 +168,10 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
         first.findings = file.findings
         columns = understood(first, columns)
         file.options = options_of(file, columns)
-        rows = (row for table in file.files() for row in table_rows(table, columns))
+        collector.fields = columns.texts
+        rows = (row for table in file.files() for row in table_rows(table, columns, collector.join))
         return text_blocks(collector, rows)
+    collector.fields = columns.texts or columns.fields
     return json_blocks(collector)
 
 

@@ -51,6 +51,7 @@ class Survey:
 
     n_rows        how many
     n_blank       how many of them have an empty or a blank text; whoever adds rows counts them
+    n_lacking     how many lack a text in each of their fields; whoever joins fields counts them
     has_texts     whether rows are texts
     sizes         int64[n], how many rows have i labels
     label_rows    int64[n], how many rows have label i
@@ -63,6 +64,7 @@ class Survey:
         self.n_rows = 0
         self.n_blank = 0
         self.has_texts = False
+        self.n_lacking: Counter[str] = Counter()
         self.sizes: I64 = np.zeros(1, np.int64)
         self.label_rows: I64 = np.zeros(0, np.int64)
         self.first_places: I64 = np.zeros(0, np.int64)
@@ -171,6 +173,7 @@ class Survey:
             scripts=self._script_shares(),
             options=tuple(self.file.options),
             findings=findings,
+            without_fields={name: n for name, n in self.n_lacking.items() if n},
         )
         collected = _reports.get()
         if collected is not None and report not in collected:

@@ -1,6 +1,6 @@
 """Read the texts and labels of a table: .csv, .tsv or .parquet, also as lines of JSON."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from fnmatch import fnmatchcase
 from itertools import chain, islice
@@ -9,7 +9,15 @@ from typing import Any, Self
 
 import orjson
 
-from xylem.base import BadData, TableColumns, faults_of, is_table, n_bytes_of, reason_of
+from xylem.base import (
+    BadData,
+    TableColumns,
+    TextFields,
+    faults_of,
+    is_table,
+    n_bytes_of,
+    reason_of,
+)
 from xylem.datasets.annif import CorpusDirectory, corpus_lines, uris_in
 from xylem.datasets.column_guess import (
     ROWS,
@@ -28,10 +36,15 @@ from xylem.datasets.vectors import lines_with_vectors
 
 
 def table_rows(
-    file: DataFile, columns: TableColumns, *, with_labels: bool = True
+    file: DataFile,
+    columns: TableColumns,
+    join: Callable[[TextFields, list[Any]], Any] = TextFields.join,
+    *,
+    with_labels: bool = True,
 ) -> Generator[TextRow]:
     """Yield the rows of a table; `place` is the row's first line, or in Parquet its number.
 
+    join         makes the text of a row, from the columns of text and their cells
     with_labels  False: rows have no labels, and a column of labels is not needed
 
     A cell without a value is an empty text, or no label. A .tsv file may also be a corpus of Annif:
@@ -47,15 +60,13 @@ def table_rows(
     table: ParquetTable | DelimitedTable
     table = ParquetTable(file) if file.kind == ".parquet" else DelimitedTable(file, columns)
     with closing(table):
-        text_names = [column.name for column in columns.texts]
+        text_names = columns.texts.names
         label_names = _label_names(table.columns, columns) if with_labels else []
         names = [*text_names, *label_names, *([columns.join] if columns.join else [])]
         _check_columns(file, table.line, table.columns, names)
         if isinstance(table, ParquetTable):
             table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
         rows = table.rows(names)
-        # the text of a column of weight w is repeated w times
-        text_places = [i for i, column in enumerate(columns.texts) for _ in range(column.weight)]
         places = slice(len(text_names), len(text_names) + len(label_names))
         are_flags = False
         if columns.label_columns and with_labels:
@@ -70,7 +81,7 @@ def table_rows(
             else:
                 for cell in cells[places]:
                     labels += _labels(cell, columns.separator, is_uris)
-            text = "\n".join([cells[place] or "" for place in text_places])
+            text = join(columns.texts, cells[: len(text_names)])
             key = ("" if cells[-1] is None else cells[-1]) if columns.join else None
             yield TextRow(line, text, labels, key)
 
@@ -132,7 +143,7 @@ _COLUMNS_QUOTED_MAX = 10
 
 def _label_names(header: Sequence[str], columns: TableColumns) -> list[str]:
     """Return the names of the columns of labels."""
-    text_names = [column.name for column in columns.texts]
+    text_names = columns.texts.names
     return [
         name
         for name in header
@@ -193,7 +204,10 @@ class TableLines:
     """
 
     def __init__(self, path: Path, columns: TableColumns, *, with_labels: bool = False) -> None:
-        """Prepare to read; with_labels: lines have `labels` beside `text`.
+        """Prepare to read.
+
+        with_labels  whether lines have `labels`, and `fields` if columns are named, because their
+                     text is made later; else lines have a `text`
 
         Raises BadData for a file that does not exist.
         """
@@ -206,13 +220,15 @@ class TableLines:
         self._place = 0
         self.number = 0
         self._with_labels = with_labels
+        self._fields = columns.texts or columns.fields
         file = DataFile(path, self._move)
         self.options = file.options
         if path.is_dir():
             documents = CorpusDirectory(path).documents(with_labels=with_labels)
             lines = self._json_lines(documents)
         elif is_table(path):
-            lines = self._json_lines(table_rows(file, columns, with_labels=with_labels))
+            rows = table_rows(file, columns, self._join, with_labels=with_labels)
+            lines = self._json_lines(rows)
         else:
             lines = _lines_of(file)
         self._lines = lines_with_vectors(lines, path, columns)
@@ -246,7 +262,13 @@ class TableLines:
         for row in rows:
             self.number = row.place
             labels = {"labels": row.labels} if self._with_labels else {}
-            yield orjson.dumps({"text": row.text, **labels}) + b"\n"
+            key = "text" if isinstance(row.text, str) else TextFields.key
+            yield orjson.dumps({key: row.text, **labels}) + b"\n"
+
+    def _join(self, fields: TextFields, cells: list[Any]) -> str | dict[str, Any]:
+        if self._with_labels and fields == self._fields:
+            return dict(zip(fields.names, cells, strict=True))
+        return fields.join(cells)
 
     def __enter__(self) -> Self:
         return self

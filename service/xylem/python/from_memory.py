@@ -1,9 +1,8 @@
-"""Turn instances and labels in memory, columns of frames too, into a data set."""
+"""Turn instances and labels in memory into a data set."""
 
 import hashlib
 import math
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,19 +15,16 @@ from scipy.sparse import csr_matrix
 from xylem.base import (
     BadData,
     BadInstance,
-    BadParameter,
     Dataset,
     LabelRows,
     SparseRows,
+    TextFields,
     checked_vectors,
     offsets,
 )
-from xylem.datasets import N_IDS_MAX, ClassNames, dataset_in_memory
+from xylem.datasets import N_IDS_MAX, dataset_in_memory
 from xylem.engine import rows_of_csr
 from xylem_store import F32, NameTable
-
-TextColumn = str | Sequence[str] | None
-"""The column of a frame with the texts, or several, which are joined; None without a frame."""
 
 Kind = Literal["text", "features", "matrix"]
 
@@ -79,7 +75,7 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
                 raise BadData(f"row {i}: expected {row_kind}, found a lone surrogate") from None
         else:
             row_kind = "a mapping as the rows before" if kind == "features" else "a string"
-            raise BadData(f"row {i}: expected {row_kind}, found {_describe(row)}")
+            raise BadData(f"row {i}: expected {row_kind}, found {describe(row)}")
     return InMemoryInstances(kind, rows, None)
 
 
@@ -88,6 +84,7 @@ def dataset_from_memory(
     labels: object,
     model: NameTable | None = None,
     n_features: int | None = None,
+    fields: TextFields = TextFields(),
     vectors: object = None,
 ) -> Dataset:
     """Return instances and their labels as `read_dataset` returns those of a file.
@@ -100,6 +97,7 @@ def dataset_from_memory(
                 is no label
     model       the label names of an existing model
     n_features  the number of features of that model
+    fields      the fields that texts were joined of
     vectors     a matrix of floats with a row for each text; None: there are no vectors
 
     Raises BadData, which names the row, from 0, and BadInstance.
@@ -121,6 +119,7 @@ def dataset_from_memory(
         sha256=_digest(checked, checked_labels, vector_rows),
         rows=checked.matrix,
         vectors=vector_rows,
+        fields=fields,
     )
 
 
@@ -145,12 +144,12 @@ def _indicators_of(labels: Any) -> Any:
     if len(lengths) != 1 or max(lengths) < 2:
         return rows or labels
     try:
-        values = {value for row in rows for value in row if not _is_missing(value)}
+        values = {value for row in rows for value in row if not is_missing(value)}
     except TypeError:  # a value that cannot be in a set is no number
         return rows
     if any(isinstance(value, str) for value in values) or values not in _INDICATORS:
         return rows
-    return np.array([[0 if _is_missing(value) else value for value in row] for row in rows], int)
+    return np.array([[0 if is_missing(value) else value for value in row] for row in rows], int)
 
 
 def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
@@ -180,18 +179,18 @@ def label_lists(labels: object, n_rows: int) -> list[list[str]]:
         raise BadData(f"labels: expected {expected}, found {type(labels).__name__}")
     rows: list[list[str]] = []
     for i, row in enumerate(labels):
-        if _is_missing(row):
+        if is_missing(row):
             rows.append([])
             continue
         if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
             hint = ": write [[3], [1]] for one label a row" if isinstance(row, int | float) else ""
             expected = f"labels: row {i}: expected a list of strings"
-            raise BadData(f"{expected}, found {_describe(row)}{hint}")
-        names = [name for name in row if not _is_missing(name)]
+            raise BadData(f"{expected}, found {describe(row)}{hint}")
+        names = [name for name in row if not is_missing(name)]
         for name in names:
             if not isinstance(name, str | int | np.integer) or isinstance(name, bool):
                 raise BadData(
-                    f"labels: row {i}: expected a list of strings, found {_describe(name)} in it"
+                    f"labels: row {i}: expected a list of strings, found {describe(name)} in it"
                 )
         rows.append([str(name) for name in names])
     if len(rows) != n_rows:
@@ -262,123 +261,13 @@ def _digest(checked: InMemoryInstances, labels: object, vectors: F32 | None) -> 
     return digest.hexdigest()
 
 
-def _describe(value: object) -> str:
+def describe(value: object) -> str:
     """Describe a value for a message: its type, the value, and whether it is a missing one."""
-    is_missing = _is_missing(value)
-    return f"{type(value).__name__} {value!r:.40}{': a missing value' if is_missing else ''}"
+    note = ": a missing value" if is_missing(value) else ""
+    return f"{type(value).__name__} {value!r:.40}{note}"
 
 
-def _is_missing(value: object) -> bool:
+def is_missing(value: object) -> bool:
     """Return whether a value is None, a NaN, or the missing value of pandas, which has a class."""
     is_nan = isinstance(value, float) and math.isnan(value)
     return value is None or is_nan or type(value).__name__ == "NAType"
-
-
-def columns_from_memory(
-    instances: Any, labels: Any, text_column: TextColumn, label_column: str | None
-) -> tuple[Any, Any]:
-    """Return instances and labels for `dataset_from_memory`: columns and series become lists.
-
-    instances     a frame, with text_column, or anything else that `instances_from_memory` takes
-    labels        the labels; None with label_column. A frame has a column for each label, of 0
-                  and 1, or -1 and 1
-    text_column   the column of a frame with the texts, or several, which are joined by line ends,
-                  as those of a table
-    label_column  the column of a frame with a list of label names in each row
-
-    Raises BadParameter if columns are named but there is no frame, if there is a frame but no
-    text_column, or if there are both labels and label_column; BadData if the frame does not have
-    the columns.
-    """
-    if not _is_frame(instances):
-        for name, value in (("text_column", text_column), ("label_column", label_column)):
-            if value is not None:
-                raise BadParameter(
-                    f"{name}: expected a frame with columns, found {type(instances).__name__}"
-                )
-        return _as_list(instances), _labels(labels)
-    if text_column is None or isinstance(text_column, str):
-        texts = _column(instances, "text_column", text_column)
-    else:
-        columns = [_column(instances, "text_column", name) for name in text_column]
-        texts = []
-        for number, cells in enumerate(zip(*columns, strict=True)):
-            for cell in cells:
-                if not isinstance(cell, str):
-                    raise BadData(f"row {number}: expected a string, found {_describe(cell)}")
-            texts.append("\n".join(cells))
-    if labels is None and label_column is not None:
-        return texts, _column(instances, "label_column", label_column)
-    if label_column is not None:
-        raise BadParameter("label_column: expected labels or a column of the frame, found both")
-    return texts, _labels(labels)
-
-
-def _labels(labels: Any) -> Any:
-    """Return labels, a series as a list, and of a frame the names of the columns with a 1.
-
-    Raises BadData for a frame with other values than 0 and 1, -1 and missing ones.
-    """
-    if not _is_frame(labels):
-        return _as_list(labels)
-    rows = defaultdict[int, list[str]](list)
-    for name in _column_names(labels):
-        for number, value in enumerate(_column(labels, "labels", name)):
-            is_flag = isinstance(value, int | float | np.number) and value in (-1, 0, 1)
-            if not is_flag and not _is_missing(value):
-                expected = "expected columns of 0 and 1 in a frame of labels"
-                fault = f"{expected}, found {_describe(value)} in column {name!r:.60}"
-                raise BadData(f"labels: row {number}: {fault}")
-            rows[number] += [name] if is_flag and value == 1 else []
-    return list(rows.values())
-
-
-def _is_frame(value: Any) -> bool:
-    """Return whether a value has named columns. Its class is inspected, no data are read."""
-    if isinstance(value, Mapping) or hasattr(value, "tocsr"):
-        return False
-    return hasattr(type(value), "column_names") or hasattr(type(value), "columns")
-
-
-def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
-    """Return the values of a column of a frame.
-
-    parameter  the parameter that names the column, for messages
-
-    Raises BadParameter if no column is named, and BadData if the frame does not have it; both list
-    the columns of the frame.
-    """
-    kind = type(frame).__name__
-    if not hasattr(frame, "__getitem__") or hasattr(frame, "collect"):
-        raise BadData(f"instances: expected a frame whose rows are there, found {kind}: collect it")
-    names = _column_names(frame)
-    listing = ", ".join(repr(column)[:42] for column in names[:10]) or "none"
-    suffix = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    if name is None:
-        raise BadParameter(
-            f"{parameter}: expected the name of a column, for {kind} is a frame, found none: "
-            f"there are {listing}{suffix}"
-        )
-    if names.count(name) != 1:
-        raise BadData(
-            f"{parameter}: expected one column {name[:80]!r}, found columns {listing}{suffix}"
-        )
-    # pyarrow has a schema, Hugging Face's data sets have features that make one
-    schema = getattr(
-        getattr(frame, "features", frame), "arrow_schema", getattr(frame, "schema", None)
-    )
-    classes = ClassNames(getattr(schema, "metadata", None))
-    return list(classes.names_in(name, list(_as_list(frame[name]))))
-
-
-def _column_names(frame: Any) -> list[str]:
-    """Return the names of the columns of a frame; in pyarrow, `columns` has the values."""
-    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-
-
-def _as_list(values: Any) -> Any:
-    """Return a series as a list of Python's values, and any other value unchanged."""
-    for method in ("to_list", "to_pylist"):
-        if hasattr(values, method):
-            return getattr(values, method)()
-    return values

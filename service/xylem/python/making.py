@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xylem.base import BadParameter, load_extra, n_processors, progress_bar, unknown
-from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
+from xylem.python.frames import TextColumn, columns_from_memory, fields_of
+from xylem.python.from_memory import dataset_from_memory
 from xylem.python.model import Model
 from xylem.serving import store_of
 from xylem.vocabulary import CombineRequest, check_members, combine_dataset, read_concepts
@@ -40,14 +41,17 @@ def train(
     """Train a model; nothing is written.
 
     instances     a list of texts; a list of mappings from feature names to numbers; a matrix,
-                  sparse or an array, with a row for each instance; or a frame of pandas, polars or
-                  pyarrow, or a Hugging Face data set, with text_column
+                  sparse or an array, with a row for each instance; or, with text_column, a frame of
+                  pandas, polars or pyarrow, a Hugging Face data set, or a list of mappings from
+                  fields to texts
     labels        a list of names or whole numbers for each instance, or an indicator matrix, sparse
                   or an array, with a column for each label
     trainer       a trainer of `xylem train`; docs/trainers/ describes them
     weights       the type of stored weights: float32, bfloat16 or int8
     threads       the number of cores if left out
-    text_column   the column of a frame with the texts, or a list of columns, which are joined
+    text_column   the column of a frame with the texts, or a list of columns, or of keys of
+                  mappings, which are joined; "title=3" counts three times, "title=auto" as often as
+                  is best for held-out rows. The model has them as its fields
     label_column  the column of a frame with a list of label names in each row, in place of labels
     vectors       a vector beside each text, as a sentence encoder makes it: float[n, numbers]; the
                   model then takes such vectors wherever it takes texts
@@ -70,7 +74,9 @@ def train(
         threads=_cores(threads),
     )
     dataset = dataset_from_memory(
-        *columns_from_memory(instances, labels, text_column, label_column), vectors=vectors
+        *columns_from_memory(instances, labels, text_column, label_column),
+        fields=fields_of(text_column),
+        vectors=vectors,
     )
     chosen = None
     if encoder is not None and vectors is not None:
@@ -119,8 +125,9 @@ def tune(
     request = parameter_search.SearchRequest(
         Path(), **search_options, fixed=fixed, threads=_cores(threads)
     )
+    fields = fields_of(text_column)
     dataset = dataset_from_memory(
-        *columns_from_memory(instances, labels, text_column, label_column)
+        *columns_from_memory(instances, labels, text_column, label_column), fields=fields
     )
     validation = None
     if valid is not None:

@@ -10,7 +10,8 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from xylem.base import BadParameter, n_threads, progress_bar, ready_database
 from xylem.evaluation import LEAST_THRESHOLD, Labelled, empty_convention, labelled_dataset
-from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
+from xylem.python.frames import TextColumn, columns_from_memory
+from xylem.python.from_memory import dataset_from_memory
 from xylem.python.predicting import PredictingModel
 from xylem.serving import store_of
 from xylem.thresholds import ThresholdDatabase, facts_of, keep, request_of
@@ -88,8 +89,7 @@ class Model(PredictingModel):
         papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
-        rows = columns_from_memory(instances, labels, text_column, label_column)
-        labelled = self._labelled(*rows, vectors)
+        labelled = self._labelled(instances, labels, text_column, label_column, vectors)
         tuned = self._tuned_state()
         with progress_bar(progress) as show:
             return evaluate_rows(
@@ -126,15 +126,15 @@ class Model(PredictingModel):
         """
         empty = empty_convention(empty_labels, "empty_labels")
         request = CompareRequest(_ROWS, empty, threads=n_threads(threads), **resampling)
-        rows = columns_from_memory(instances, labels, text_column, label_column)
         models = (("a", self), ("b", other))
         sides = [Contender(model._as_member(name), model._tuned_state()) for name, model in models]
+        rows = instances, labels, text_column, label_column
+        first, second = (
+            model._labelled(*rows, vectors if model._featurizer.vector_numbers else None)
+            for _, model in models
+        )
         with progress_bar(progress) as show:
-            labelled = [
-                model._labelled(*rows, vectors if model._featurizer.vector_numbers else None)
-                for _, model in models
-            ]
-            return compare(sides[0], sides[1], request, show, (labelled[0], labelled[1]))
+            return compare(sides[0], sides[1], request, show, (first, second))
 
     def calibrate(
         self,
@@ -155,8 +155,7 @@ class Model(PredictingModel):
         probabilities sum to 1 over the labels.
         """
         refuse_link(self._opened)
-        rows = columns_from_memory(instances, labels, text_column, label_column)
-        labelled = self._labelled(*rows, vectors)
+        labelled = self._labelled(instances, labels, text_column, label_column, vectors)
         with progress_bar(progress) as show:
             fit = fit_to_rows(self._opened, labelled, n_threads(threads, labelled.n_rows), show)
         origin = {} if self._home is None else {"parent": parent_of(self._opened.manifest)}
@@ -187,8 +186,7 @@ class Model(PredictingModel):
         request = request_of(
             [method], _ROWS, None, empty_labels, threads=n_threads(threads), **options
         )
-        rows = columns_from_memory(instances, labels, text_column, label_column)
-        labelled = self._labelled(*rows, vectors)
+        labelled = self._labelled(instances, labels, text_column, label_column, vectors)
         with progress_bar(progress) as show:
             outcomes = tune(self._opened, request, show, labelled)
         if self._home is not None:
@@ -252,9 +250,18 @@ class Model(PredictingModel):
             file.seek(0)
             return home.import_(file, name)
 
-    def _labelled(self, instances: Any, labels: Any, vectors: Any = None) -> Labelled:
+    def _labelled(
+        self,
+        instances: Any,
+        labels: Any,
+        text_column: TextColumn = None,
+        label_column: str | None = None,
+        vectors: Any = None,
+    ) -> Labelled:
         """Return the rows of instances with their labels, as this model's features and ids."""
-        self._refuse_matrix(instances)
+        fields = self._featurizer.fields
+        rows = columns_from_memory(instances, labels, text_column, label_column, fields)
+        self._refuse_matrix(rows[0])
         n_features = self._opened.manifest.n_features
-        dataset = dataset_from_memory(instances, labels, self._opened.labels, n_features, vectors)
+        dataset = dataset_from_memory(*rows, self._opened.labels, n_features, vectors=vectors)
         return labelled_dataset(dataset, self._featurizer)

@@ -19,10 +19,9 @@ from xylem.base import (
     opened_database,
 )
 from xylem.engine import ContextFeaturizer, Predictions, PredictOptions, make_predictor
+from xylem.python.frames import TextColumn, columns_from_memory
 from xylem.python.from_memory import (
     InMemoryInstances,
-    TextColumn,
-    columns_from_memory,
     instances_from_memory,
     is_matrix,
     label_lists,
@@ -221,7 +220,8 @@ class PredictingModel:
                           version they are those that `xylem thresholds` and feedback have stored
                           when they are first used
         threads           the number of cores if left out
-        text_column       the column of a frame with the texts, or several columns
+        text_column       the column of a frame with the texts, or several columns; left out: the
+                          fields of the model
         chunk_characters  texts longer than this are divided between words into chunks of at most
                           this many characters; the score of a label is the mean of its scores in
                           the chunks
@@ -230,7 +230,8 @@ class PredictingModel:
 
         Raises `xylem.errors.NotTuned` if "tuned" is asked of a model without tuned thresholds.
         """
-        instances, _ = columns_from_memory(instances, None, text_column, None)
+        fields = self._featurizer.fields
+        instances, _ = columns_from_memory(instances, None, text_column, None, fields)
         predictions = self._search(
             instances, _top(top_r, top_k), threshold, threads, chunk_characters, vectors
         )
@@ -263,7 +264,8 @@ class PredictingModel:
 
         Raises `xylem.errors.UnknownLabel` for a label that the model does not know.
         """
-        instances, labels = columns_from_memory(instances, labels, text_column, None)
+        fields = self._featurizer.fields
+        instances, labels = columns_from_memory(instances, labels, text_column, None, fields)
         checked = self._instances(instances)
         if labels is None:
             if not isinstance(self._featurizer, ContextFeaturizer):
@@ -303,7 +305,9 @@ class PredictingModel:
         from xylem.serving import PREDICT, Body, open_version
 
         has_row = is_matrix(instance)
-        checked = self._instances(instance if has_row else [instance])
+        instances = instance if has_row else [instance]
+        instances, _ = columns_from_memory(instances, None, None, None, self._featurizer.fields)
+        checked = self._instances(instances)
         if checked.n_rows != 1:
             raise BadData(f"instance: expected one row, found {checked.n_rows}")
         encoded_instance: dict[str, Any]

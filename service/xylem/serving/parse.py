@@ -17,6 +17,7 @@ from xylem.base import BadInput, BadRequest, LimitExceeded, Limits, UnsupportedO
 from xylem.serving.dialects.predict.schema import (
     AnyLine,
     BatchLine,
+    FieldsLine,
     InfoQuery,
     NamedLine,
     Options,
@@ -27,7 +28,14 @@ from xylem.serving.dialects.predict.schema import (
 from xylem.serving.feedback.schema import FeedbackEvents
 from xylem.serving.long_json import JsonSize, load_in_pieces, size_of
 from xylem.serving.schemas.faults import faults_of
-from xylem.serving.schemas.instances import NAMED_FEATURES, SPARSE, TEXT, RequestModel, kind_of
+from xylem.serving.schemas.instances import (
+    NAMED_FEATURES,
+    SPARSE,
+    TEXT,
+    TEXT_FIELDS,
+    RequestModel,
+    kind_of,
+)
 from xylem_store import DENIED_MAX
 
 M = TypeVar("M", bound=BaseModel)
@@ -61,6 +69,7 @@ _LINES: dict[str | None, type[AnyLine]] = {
     TEXT: TextLine,
     SPARSE: SparseLine,
     NAMED_FEATURES: NamedLine,
+    TEXT_FIELDS: FieldsLine,
 }
 
 

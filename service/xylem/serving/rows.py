@@ -9,12 +9,18 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from xylem.base import BadInput, BadInstance, DatabaseUnavailable, NotTuned, SparseRows
+from xylem.base import BadInput, BadInstance, DatabaseUnavailable, NotTuned, SparseRows, TextFields
 from xylem.engine import Featurizer, NodeThresholds, Predictions, PredictOptions
 from xylem.serving.chunks import chunks_of, rows_of_chunks, search_chunks
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.live.served import ServedVersion
-from xylem.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance
+from xylem.serving.schemas.instances import (
+    AnyInstance,
+    FieldsInstance,
+    NamedInstance,
+    SparseInstance,
+    TextInstance,
+)
 from xylem_store import F32, I64, U8
 
 Rows = TypeVar("Rows")
@@ -76,6 +82,8 @@ def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> Spars
     ]
     if len(named_features) == len(instances):
         return featurizer.transform_named(named_features)
+    if any(isinstance(instance, FieldsInstance) for instance in instances):
+        return transform(with_texts(instances, featurizer), featurizer)
     kinds = (TextInstance, SparseInstance, NamedInstance)
     parts = [
         [i for i, instance in enumerate(instances) if isinstance(instance, kind)] for kind in kinds
@@ -83,6 +91,26 @@ def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> Spars
     parts = [part for part in parts if part]
     rows = [transform([instances[i] for i in part], featurizer) for part in parts]
     return SparseRows.join(rows).take(np.argsort(np.concatenate(parts)))
+
+
+def with_texts(
+    instances: Sequence[AnyInstance], featurizer: Featurizer
+) -> list[TextInstance | SparseInstance | NamedInstance]:
+    """Return the instances; those of fields become texts.
+
+    Raises BadInstance, which need not name the instance, for fields that the version does not have.
+    """
+    try:
+        return [
+            TextInstance.model_construct(
+                text=featurizer.fields.text(instance.fields), vector=instance.vector
+            )
+            if isinstance(instance, FieldsInstance)
+            else instance
+            for instance in instances
+        ]
+    except BadInstance as error:
+        raise error.with_path(TextFields.key) from None
 
 
 def unknown_rows(instances: Sequence[AnyInstance], rows: SparseRows) -> list[int]:
@@ -93,13 +121,18 @@ def unknown_rows(instances: Sequence[AnyInstance], rows: SparseRows) -> list[int
     return [row for row in empty if not isinstance(instances[row], SparseInstance)]
 
 
-def n_items_of(instance: AnyInstance, items_a_character: int) -> int:
+def n_items_of(instance: AnyInstance, featurizer: Featurizer) -> int:
     """Return the size of an instance in items: its features, or its characters.
 
-    Each character counts as `items_a_character` items.
+    Each character counts as the featurizer's `items_a_character`, as often as its field weighs.
     """
     if isinstance(instance, TextInstance):
-        return len(instance.text) * items_a_character + len(instance.vector or ())
+        n_numbers = len(instance.vector or ())
+        return len(instance.text) * featurizer.items_a_character + n_numbers
+    if isinstance(instance, FieldsInstance):
+        cells = instance.fields
+        n = sum(weight * len(cells.get(name) or "") for name, weight in featurizer.fields)
+        return n * featurizer.items_a_character + len(instance.vector or ())
     return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)
 
 
@@ -232,6 +265,7 @@ def divide_texts(
     instances: Sequence[AnyInstance], featurizer: Featurizer, characters_max: int | None
 ) -> ChunkedRows:
     """Do the same as `to_chunked_rows`, but an error need not name the instance."""
+    instances = with_texts(instances, featurizer)
     if characters_max is None:
         rows = transform(instances, featurizer)
         return ChunkedRows(rows, None, unknown_rows(instances, rows), instances)

@@ -23,6 +23,7 @@ from xylem.base import (
     Dataset,
     OnProgress,
     TableColumns,
+    TextFields,
     no_progress,
     offsets,
 )
@@ -160,12 +161,11 @@ def _read(
     if request.vocabulary is not None:
         concepts = read_concepts(request.vocabulary, request.language, request.key_kind)
     check_members(members, request.language, concepts is not None)
-    dataset = read_dataset(
-        request.data, columns=request.columns, on_progress=partial(on_progress, "read")
-    )
-    trained_on = (
-        None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
-    )
+    columns = request.columns
+    for member in reversed(members):  # those of the first one that has fields are read
+        columns = columns.for_version(TextFields.of_options(member.manifest.fields))
+    dataset = read_dataset(request.data, columns=columns, on_progress=partial(on_progress, "read"))
+    trained_on = None if request.rerank is None else read_dataset(request.rerank, columns=columns)
     return concepts, dataset, trained_on
 
 

@@ -1,5 +1,7 @@
-"""`features.kind=auto` and `vectors.weight=auto`: find the features of texts, and the weight of the
-vectors beside them, that predict best on held-out training rows.
+"""Find the features of texts that predict best on held-out training rows, and the weight of the
+vectors beside them, or of a field.
+
+That is `features.kind=auto`, `vectors.weight=auto`, and `--text-column NAME=auto`.
 """
 
 import time
@@ -49,6 +51,9 @@ the best of them. To it, without first words, the chosen features are compared.
 LEADS = (0, 10, 20)
 """How many first words may count more; ADR 28 has what they gain."""
 
+FIELD_WEIGHTS = (1, 2, 3, 5)
+"""The weights of a column that are tried."""
+
 LEAD_WEIGHT = 3
 """How many times they count then."""
 
@@ -88,9 +93,9 @@ class Tried(NamedTuple):
 
 
 class FeatureChoice(NamedTuple):
-    """The features that were chosen, and the candidates that were tried.
+    """The features or the weight of a column that were chosen, and the candidates.
 
-    gained    the precision beyond that of words alone, in percent of the same rows
+    gained    the precision beyond that of words alone, or of weight 1, in percent of the same rows
     rows      number of rows that were used
     held_out  number of them that were held out
     """
@@ -205,6 +210,52 @@ def choose_weight(
         tried=[*(earlier.tried if earlier else ()), *tried],
     )
     return candidates[chosen], choice
+
+
+def choose_field_weight(
+    dataset: Dataset,
+    parameters: FeatureParameters,
+    seed: int,
+    crew: Crew,
+    on_progress: Callable[[str, int, int], None],
+) -> tuple[Dataset, FeatureChoice]:
+    """Return the rows with the best of FIELD_WEIGHTS for their field without a weight.
+
+    parameters  of the features of the texts; words are tried if they are chosen later
+
+    Vectors beside the texts are left out. Otherwise as `choose_weight`.
+    """
+    assert dataset.fields.unweighted is not None
+    name = dataset.fields.unweighted.name
+    if isinstance(parameters, AutoParameters):
+        parameters = _parameters(PLAIN, LEADS[1], parameters)
+    words = replace(dataset, vectors=None)
+    held_out, training = _held_out(f"text column {name!r}", words, ROWS_MAX, seed)
+    tried = list[Tried]()
+    for weight in FIELD_WEIGHTS:
+        on_progress("choose weight of a field", len(tried), len(FIELD_WEIGHTS))
+        parts = _weighted(training, weight), _weighted(held_out, weight)
+        tried.append(_try_features(f"{name}={weight}", parameters, *parts, seed, crew))
+    on_progress("choose weight of a field", len(tried), len(FIELD_WEIGHTS))
+    best = max(tried, key=lambda outcome: outcome.precision)  # the first of equals
+    choice = FeatureChoice(
+        chosen=best.features,
+        gained=round(best.precision - tried[0].precision, 2),
+        rows=held_out.n_rows + training.n_rows,
+        held_out=held_out.n_rows,
+        tried=tried,
+    )
+    return _weighted(dataset, FIELD_WEIGHTS[tried.index(best)]), choice
+
+
+def _weighted(dataset: Dataset, weight: int) -> Dataset:
+    """Return rows in whose texts the field without a weight has one."""
+    texts: Any = dataset.texts  # of class `WeighableText`
+    return replace(
+        dataset,
+        texts=[text.weighted(weight) for text in texts],
+        fields=dataset.fields.with_weight(weight),
+    )
 
 
 def _held_out(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.base import DataReport, OnProgress, SparseRows, no_progress
+from xylem.datasets import WORKFLOW_FINDINGS
 from xylem.engine import (
     Predictions,
     PredictOptions,
@@ -36,7 +37,7 @@ from xylem.evaluation import empty_convention as empty_convention
 from xylem.thresholds import Tuned
 from xylem.workflows.report import Report, evaluation_report
 from xylem.workflows.stored_figures import Band, frequency_bands, kept_figures
-from xylem_store import F32, Model, has_calibration, has_rerank
+from xylem_store import F32, U8, Model, has_calibration, has_rerank, name_of
 
 TOP_R = 5
 """The number of labels that rankings are measured on, and that are timed."""
@@ -45,6 +46,9 @@ THRESHOLD_UNTUNED = 0.5
 """The threshold of F-measures if a version has no tuned thresholds."""
 
 F_MEASURES = ("macro_f", "micro_f", "instance_f")
+
+EXAMPLES = 3
+"""How many labels a finding names."""
 
 NAMES_MAX = 20
 """At most so many labels that the model does not know are named."""
@@ -85,6 +89,7 @@ def evaluate_rows(
     tuned: Tuned | None = None,
     empty: EmptyConvention = USUAL_EMPTY,
     sweep: bool = False,
+    allowed: U8 | None = None,
 ) -> Evaluation:
     """Measure an opened version on labelled rows.
 
@@ -93,10 +98,13 @@ def evaluate_rows(
     batch, on one thread, the median of some runs. The report has `note` if F-measures say nothing,
     and for tuned thresholds `objective`.
 
-    sweep  whether precision and recall of one threshold for all labels are measured, which takes
-           one more exact search
+    sweep    whether precision and recall of one threshold for all labels are measured, which takes
+             one more exact search
+    allowed  uint8[K], 0 for labels that a server never answers, which is a finding; None: no label
     """
     predictor = make_predictor(model)
+    if allowed is not None:
+        _note_never_answered(model, labelled, allowed)
     figures, counts, bins, bands = _measure(
         predictor, model, labelled, threads, on_progress, tuned, empty
     )
@@ -124,6 +132,18 @@ def evaluate_rows(
         bins,
         _sweep(predictor, labelled, threads, on_progress) if sweep else [],
     )
+
+
+def _note_never_answered(model: Model, labelled: Labelled, allowed: U8) -> None:
+    """Add the finding that labels of the rows are never answered, if some are."""
+    labels = np.unique(labelled.labels.indices)
+    never = labels[allowed[labels] == 0].tolist()
+    if never and labelled.report is not None:
+        names = ", ".join(repr(name_of(model.labels, label)) for label in never[:EXAMPLES])
+        finding = WORKFLOW_FINDINGS["labels-never-answered"].about(
+            n=len(never), n_labels=len(labels), names=names
+        )
+        labelled.report.findings.append(finding)
 
 
 def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:

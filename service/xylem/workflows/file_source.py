@@ -40,6 +40,7 @@ class FileSource:
     """
 
     choice: FeatureChoice | None = None
+    weighting: FeatureChoice | None = None
 
     def __init__(
         self,
@@ -213,6 +214,7 @@ class TextSource:
     n_empty = 0
     warning: str | None = None
     choice: FeatureChoice | None = None
+    weighting: FeatureChoice | None = None
     report: DataReport | None = None
     digests: U64 = np.zeros(0, np.uint64)
 

@@ -57,6 +57,7 @@ def make_first_model(
     check_model(name)
     reading = partial(_stage(on_progress, 0), "read")
     dataset = read_dataset(data, columns=columns, on_progress=reading)
+    dataset.fields.refuse_unweighted()
     check(dataset)
     train, valid, test = _split_rows(data, dataset, seed)
     are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN

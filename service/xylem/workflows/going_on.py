@@ -17,6 +17,7 @@ from xylem.base import (
     LabelRows,
     OnProgress,
     SparseRows,
+    TextFields,
     offsets,
     split_items,
 )
@@ -157,8 +158,9 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     Raises BadParameter, and Corrupt for a damaged state.
     """
     keep_rows = request.keep_rows or (keeps_rows(base) and not request.stream)
-    request = request.model_copy(update={"keep_rows": keep_rows})
     manifest = base.manifest
+    columns = request.columns.for_version(TextFields.of_options(manifest.fields))
+    request = request.model_copy(update={"keep_rows": keep_rows, "columns": columns})
     if request.extends or manifest.trainer.name != request.trainer:
         return GoingOn(base, request, chosen)
     spec = trainer(request.trainer)

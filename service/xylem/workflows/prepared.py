@@ -25,7 +25,12 @@ from xylem.engine import (
 )
 from xylem.trainers import MemorySource, SoftmaxParameters, TrainingSet
 from xylem.vocabulary import featurizer_of
-from xylem.workflows.choose_features import FeatureChoice, choose_features, choose_weight
+from xylem.workflows.choose_features import (
+    FeatureChoice,
+    choose_features,
+    choose_field_weight,
+    choose_weight,
+)
 from xylem.workflows.encoding import with_vectors
 from xylem.workflows.file_source import FileSource, TextSource
 from xylem.workflows.labelled import DIGESTS_MAX, digests_of
@@ -43,6 +48,7 @@ class PreparedRows(MemorySource):
     data_info   the description of the data for a manifest
     warning     of the reader of the data, if there is one
     choice      the features that were tried, if any were
+    weighting   the weights of a column that were tried, if any were
     report      what the reader has understood of the data, if it was counted
     n_empty     number of rows without a feature
     """
@@ -56,6 +62,7 @@ class PreparedRows(MemorySource):
         warning: str | None = None,
         choice: FeatureChoice | None = None,
         report: DataReport | None = None,
+        weighting: FeatureChoice | None = None,
     ) -> None:
         super().__init__(data)
         self.names = names
@@ -63,6 +70,7 @@ class PreparedRows(MemorySource):
         self.data_info = data_info
         self.warning = warning
         self.choice = choice
+        self.weighting = weighting
         self.report = report
         self.n_empty = int((np.diff(data.rows.indptr) == 0).sum())
 
@@ -170,7 +178,7 @@ def prepare_in_memory(
         on_progress("features", 1, 1)
         return PreparedRows(windows, source.names, featurizer, source.data_info)
     dataset = request.read(on_progress)
-    if chosen.encoder is not None:
+    if chosen.encoder is not None and dataset.fields.unweighted is None:
         dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, store)
     return prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
 
@@ -186,12 +194,14 @@ def prepare_dataset(
 
     Raises BadInput.
     """
+    parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
+    choice = weighting = None
+    if dataset.fields.unweighted is not None:  # before texts are encoded, which have the weight
+        dataset, weighting = choose_field_weight(dataset, parameters, seed, crew, on_progress)
     if chosen.encoder is not None and dataset.vectors is None:
         dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, None)
     on_progress("features", 0, 1)
-    parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
     vectors = _vector_parameters(chosen, has_vectors=dataset.vectors is not None)
-    choice = None
     if isinstance(parameters, AutoParameters):
         parameters, choice = choose_features(dataset, parameters, seed, crew, on_progress)
     if vectors is not None and vectors.weight == "auto":
@@ -210,6 +220,7 @@ def prepare_dataset(
         warning=dataset.warning,
         choice=choice,
         report=dataset.report,
+        weighting=weighting,
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, InstanceOf
 
 from xylem.base import (
     DEFAULT_COLUMNS,
@@ -66,7 +66,7 @@ class TrainRequest(DirectOptions):
     data: Path
     valid: Path | None = None
     parameters: Sequence[str] | Mapping[str, Any] = ()
-    columns: TableColumns = DEFAULT_COLUMNS
+    columns: InstanceOf[TableColumns] = DEFAULT_COLUMNS
     threads: int = 1
     extends: bool = False
     rows: Sequence[Path] = ()

@@ -11,7 +11,15 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from xylem.base import Crew, DataReport, Dataset, OnProgress, load_extra, no_progress
+from xylem.base import (
+    Crew,
+    DataReport,
+    Dataset,
+    OnProgress,
+    TextFields,
+    load_extra,
+    no_progress,
+)
 from xylem.datasets import check_readable
 from xylem.engine import libraries_of
 from xylem.thresholds import ThresholdDatabase
@@ -168,8 +176,12 @@ def train_dataset(
 
 def read_rows(work: TrainingWork) -> TrainingWork:
     """Read the data and make rows of it: in memory, as a stream, or as they arrive."""
-    source = prepare(work.request, work.chosen, work.crew, work.on_progress, store=work.store)
-    return replace(work, source=source)
+    request = work.request
+    source = prepare(request, work.chosen, work.crew, work.on_progress, store=work.store)
+    if request.columns.texts.unweighted is not None:
+        columns = request.columns._replace(texts=source.featurizer.fields)
+        request = request.model_copy(update={"columns": columns})
+    return replace(work, request=request, source=source)
 
 
 def make_rows(work: TrainingWork) -> TrainingWork:
@@ -317,6 +329,8 @@ def describe(work: TrainingWork) -> TrainingWork:
         report["warnings"] = work.warnings
     if work.source.choice is not None:
         report["features"] = work.source.choice.as_json(times=False)
+    if work.source.weighting is not None:
+        report[TextFields.key] = work.source.weighting.as_json(times=False)
     report.update(DataReport.result_of([work.source.report, valid and valid.report]))
     work.on_progress("report", 1, 1)
     return replace(work, report=report)
@@ -433,6 +447,7 @@ def _report_of(work: TrainingWork) -> TrainReport:
         note=work.note,
         warnings=work.warnings or None,
         features=work.source.choice and work.source.choice.as_json(),
+        fields=work.source.weighting and work.source.weighting.as_json(),
         calibration_error=work.calibration_error,
         thresholds=work.thresholds,
         rerank=work.rerank_report,

@@ -46,6 +46,7 @@ class TrainReport(NamedTuple):
               "kept"
     grown     for a training that continues from a version: labels added, groups divided,
               classifiers trained
+    fields    the weight that was chosen for a column, and from what
     """
 
     model: str
@@ -62,6 +63,7 @@ class TrainReport(NamedTuple):
     thresholds: dict[str, Any] | None = None
     rerank: dict[str, Any] | None = None
     grown: dict[str, Any] | None = None
+    fields: dict[str, Any] | None = None
 
 
 MADE_LATER: Any = None

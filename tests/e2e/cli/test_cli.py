@@ -43,8 +43,8 @@ def test_arguments_that_are_not_utf8_are_refused_in_a_line() -> None:
 def test_train_answers_with_the_keys_of_the_contract(trained: tuple[Path, dict[str, Any]]) -> None:
     report = trained[1]
     keys = "model version trainer train_seconds peak_memory_bytes model_bytes metrics"
-    # of the validation rows some are training rows: a warning says so
-    assert list(report) == [*keys.split(), "warnings", "data", "findings"]
+    # of the validation rows some are training rows: a finding says so
+    assert list(report) == [*keys.split(), "data", "findings"]
     assert (report["model"], report["version"], report["trainer"]) == ("topics", 1, "label-tree")
     assert report["train_seconds"] > 0
     assert report["peak_memory_bytes"] > report["model_bytes"] > 0

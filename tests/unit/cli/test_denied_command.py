@@ -1,5 +1,6 @@
 """`xylem models deny`, and what it changes of show, list, predict and score."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,16 @@ def test_the_history_tells_who_denied_what(cli: Cli) -> None:
     ]
     cli.says("models", "promote", "m@1")
     cli.says("models", "rollback", "m")
+
+
+def test_an_evaluation_says_that_labels_are_never_answered(cli: Cli, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.svm"
+    rows.write_text("".join(f"{i % 5} 1:1 5:0.5 {i + 6}:1\n" for i in range(20)))
+    assert cli.answers("evaluate", "m", "--data", rows)["findings"] == []
+    cli.says(*DENY, "m", "--label", "label::3", "--label", "label::9")
+    done = cli("evaluate", "m", "--data", rows, "--json")
+    assert "(labels-never-answered)" in done.stderr
+    (finding,) = json.loads(done.stdout.splitlines()[-1])["findings"]
+    assert finding["code"] == "labels-never-answered"
+    assert "found 1 of 5 that are denied or deprecated, as 'label::3'" in finding["message"]
+    assert cli.answers("evaluate", "m@2", "--data", rows)["findings"] == []

@@ -84,7 +84,7 @@ def test_tables_are_read_by_every_command(
         (
             "rows.tsv",
             ("--text-column", "a=0"),
-            "text column 'a': expected a weight from 1 to 9, found 0",
+            "text column 'a': expected a weight from 1 to 9, or auto, found 0",
         ),
     ],
 )

@@ -21,11 +21,11 @@ from tests.unit.cli.conftest import Cli
 from xylem.base.columns import (
     DEFAULT_COLUMNS,
     TableColumns,
-    TextColumn,
     columns_of,
     refuse_without_table,
 )
 from xylem.base.errors import BadData, BadParameter
+from xylem.base.fields import TextColumn
 from xylem.datasets import read_dataset
 from xylem.datasets.column_guess import understood
 from xylem.datasets.files import open_data

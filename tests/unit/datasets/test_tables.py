@@ -14,8 +14,9 @@ import pytest
 from tests.helpers.datasets_helpers import check_dataset, labels_of, read, refusal, refused
 from tests.helpers.labelled_rows import names_of
 
-from xylem.base.columns import TableColumns, TextColumn, columns_of, refuse_without_table
+from xylem.base.columns import TableColumns, columns_of, refuse_without_table
 from xylem.base.errors import BadData, BadParameter
+from xylem.base.fields import TextColumn
 from xylem.base.rows import Dataset
 from xylem.datasets import check_readable, delimited, parquet, read_dataset, stream
 from xylem.datasets.data_stream import DataStream
@@ -189,8 +190,11 @@ def test_lines_of_a_table(tmp_path: Path) -> None:
 
 def test_bad_columns() -> None:
     for options, fault in (
-        ((["a=0"], None, None), "text column 'a': expected a weight from 1 to 9, found 0"),
-        ((["a=10"], None, None), "text column 'a': expected a weight from 1 to 9, found 10"),
+        ((["a=0"], None, None), "text column 'a': expected a weight from 1 to 9, or auto, found 0"),
+        (
+            (["a=10"], None, None),
+            "text column 'a': expected a weight from 1 to 9, or auto, found 10",
+        ),
         (([""], None, None), "text column: expected a name, found an empty one"),
         ((["a", "a=2"], None, None), "text column: expected distinct names"),
         ((["a"] * 65, None, None), "text column: expected at most 64, found 65"),
@@ -207,8 +211,13 @@ def test_columns_are_for_tables_only() -> None:
     assert chosen.texts == (TextColumn("a=b", 2), TextColumn("=3x"))
     refuse_without_table(chosen, Path("a.jsonl"), Path("b.csv.gz"))
     refuse_without_table(TableColumns(), Path("a.jsonl"))
-    with pytest.raises(BadParameter, match=r"expected a file that ends in .*, found 'a\.jsonl'"):
-        refuse_without_table(chosen, Path("a.jsonl"), None)
+    refuse_without_table(chosen, Path("a.ndjson.gz"), None)
+    for columns in (columns_of(None, "tags", None), columns_of(["a"], "tags", None)):
+        ends = r"\.csv, \.tsv, \.parquet, found 'a\.jsonl'"
+        with pytest.raises(BadParameter, match=f"expected a file that ends in {ends}"):
+            refuse_without_table(columns, Path("a.jsonl"), None)
+    with pytest.raises(BadParameter, match=r"ends in .*\.jsonl, \.ndjson, found 'a\.svm'"):
+        refuse_without_table(chosen, Path("a.svm"))
 
 
 def test_without_the_reader_of_parquet_the_extra_is_named(

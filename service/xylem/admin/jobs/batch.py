@@ -79,7 +79,7 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
             data,
             answer,
             offset._replace(prints=prints),
-            request.columns(),
+            request.columns().for_version(served.featurizer.fields),
             rows_max=request.block_rows(limits),
         )
     finally:

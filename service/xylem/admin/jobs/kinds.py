@@ -367,6 +367,8 @@ def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
 def _column_faults(request: TableFields, *names: str | None) -> Faults:
     try:
         chosen = request.columns()
+        if not isinstance(request, TrainingJob):
+            chosen.texts.refuse_unweighted()
     except BadParameter as error:
         refusal = BadRequest(str(error))
         refusal.path = error.path

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from xylem.base import COLUMNS_MAX, TableColumns, TrainingOptions, columns_of, fault
+from xylem.base import TableColumns, TextFields, TrainingOptions, columns_of, fault
 from xylem.serving import HIDDEN, Options, RequestModel, null_or
 from xylem.thresholds import KAPPA_MAX, KAPPA_MIN
-from xylem_store import BEAM_MAX, CANDIDATES_MAX, MEMBERS_MAX
+from xylem_store import BEAM_MAX, CANDIDATES_MAX, LATEST, MEMBERS_MAX
 
 Name = Annotated[str, Field(max_length=512)]
 Language = Annotated[str, Field(max_length=64)]
@@ -83,11 +83,11 @@ class PromotionRule(RequestModel):
 class TableFields(RequestModel):
     """How data files are read, and which columns of tables, as the options of the commands."""
 
-    text_column: Annotated[list[str], Field(max_length=COLUMNS_MAX)] | None = None
+    text_column: Annotated[list[str], Field(max_length=TextFields.n_max)] | None = None
     label_column: Name | None = None
     label_separator: str | None = None
     delimiter: str | None = None
-    label_columns: Annotated[list[Name], Field(max_length=COLUMNS_MAX)] | None = None
+    label_columns: Annotated[list[Name], Field(max_length=TextFields.n_max)] | None = None
     quote: Literal["none"] | None = None
     encoding: Name | None = None
     join_rows: Name | None = None
@@ -177,6 +177,11 @@ class PublishingJob(TableFields):
         return self.valid is not None
 
     @property
+    def bases(self) -> list[str]:
+        """Return the versions whose features the rows get, as NAME@VERSION."""
+        return []
+
+    @property
     def goes_on(self) -> bool:
         """Return whether the job continues from a version, whose thresholds may fit the new one."""
         return False
@@ -225,6 +230,11 @@ class TrainingJob(TrainingOptions, FittingJob):
     ] = "local"
 
     @property
+    def bases(self) -> list[str]:
+        """Return the versions whose features the rows get, as NAME@VERSION."""
+        return [] if self.base is None else [self.base]
+
+    @property
     def goes_on(self) -> bool:
         """Return whether the job continues from a version, whose thresholds may fit the new one."""
         return self.base is not None
@@ -242,6 +252,11 @@ class ExtendJob(FittingJob):
     version: Version = None
     rows: Annotated[list[Name], Field(max_length=FILES_MAX)] = Field(default_factory=list)
     label_names: Name | None = None
+
+    @property
+    def bases(self) -> list[str]:
+        """Return the versions whose features the rows get, as NAME@VERSION."""
+        return [f"{self.model}@{LATEST if self.version is None else self.version}"]
 
     @property
     def goes_on(self) -> bool:
@@ -270,6 +285,11 @@ class CombineJob(FittingJob, ConceptFields):
     beam_width: Annotated[int, Field(ge=1, le=BEAM_MAX)] | None = None
     ranker: Literal["auto", "boosted", "linear"] = "auto"
     rerank: Name | None = None
+
+    @property
+    def bases(self) -> list[str]:
+        """Return the versions whose features the rows get, as NAME@VERSION."""
+        return self.members
 
 
 class VocabularyJob(PublishingJob, ConceptFields):

@@ -95,7 +95,7 @@ def split_lines(
 
 
 def join_sources(
-    context: JobContext, files: WatchedFiles, request: FittingJob
+    context: JobContext, files: WatchedFiles, request: FittingJob, columns: TableColumns
 ) -> tuple[Path, Path | None]:
     """Write the rows of a job's files and of its feedback to one file of lines.
 
@@ -127,7 +127,7 @@ def join_sources(
         for i, source in enumerate(request.sources):
             context.on_progress("join", i, len(request.sources))
             if isinstance(source, str):
-                for row in _lines(files.find(source), request.columns(), has_header=False):
+                for row in _lines(files.find(source), columns, has_header=False):
                     fitted.write(*row)
                 continue
             span = rows.span(source.feedback.model, source.feedback.days, context.job.created)

@@ -26,7 +26,14 @@ from xylem.admin.jobs.requests import (
     VocabularyJob,
 )
 from xylem.admin.jobs.sources import join_sources, split_lines
-from xylem.base import BadParameter, DataReport, OnProgress, TableColumns, TrainingOptions
+from xylem.base import (
+    BadParameter,
+    DataReport,
+    OnProgress,
+    TableColumns,
+    TextFields,
+    TrainingOptions,
+)
 from xylem.serving import store_of
 from xylem.thresholds import OnKeep, ThresholdDatabase, keep, request_of
 from xylem.vocabulary import (
@@ -120,6 +127,7 @@ def publish(
             manifest = _published(context)
             assert manifest is not None
     version = manifest.version
+    columns = request.columns().for_any_version
     patiently(lambda: context.leases.record_version(context.claim, version))
     if request.thresholds is not None:
         assert valid is not None
@@ -133,13 +141,13 @@ def publish(
                 files.check()
                 context.leases.check(connection, context.claim)
 
-            tune(context, version, request.thresholds, on_keep, valid, request.columns())
+            tune(context, version, request.thresholds, on_keep, valid, columns)
     elif request.goes_on:
         store = context.store
         thresholds = ThresholdDatabase(context.database)
         patiently(lambda: carry_thresholds(store, request.model, version, thresholds))
     if rule is not None and rule.alias is not None:
-        promote_if(context, rule, version, valid, request.columns())
+        promote_if(context, rule, version, valid, columns)
     report = read_report(context.store.open(context.job.model, version, verify=False).arrays)
     return {
         "trainer": manifest.trainer.name,
@@ -149,7 +157,7 @@ def publish(
         "metrics": dict(manifest.metrics),
         **{
             name: report[name]
-            for name in ("data", "findings", "warnings", "features", "rerank", "combined")
+            for name in ("data", "findings", "warnings", "features", "fields", "rerank", "combined")
             if name in report
         },
     }
@@ -191,16 +199,21 @@ def _files(
     valid = None if request.valid_file is None else files.find(request.valid_file, "valid")
     if not isinstance(request, FittingJob):
         return None, valid
+    store = context.store
+    columns = request.columns()
+    for name, reference in map(parse_named, reversed(request.bases)):
+        manifest = store.manifest(name, store.resolve(name, reference))
+        columns = columns.for_version(TextFields.of_options(manifest.fields))
     if isinstance(request.data, str):
         data = files.find(request.data)
     else:
-        data, held_out = join_sources(context, files, request)
+        data, held_out = join_sources(context, files, request, columns)
         valid = held_out or valid
     if request.split is None:
         return data, valid
     share = request.split
     report = context.on_progress
-    return split_lines(data, context.work, share, request.seed, report, request.columns())
+    return split_lines(data, context.work, share, request.seed, report, columns)
 
 
 def _train(publication: Publication, request: TrainingJob) -> None:
@@ -231,7 +244,7 @@ def _extend(publication: Publication, request: ExtendJob) -> None:
         label_names=publication.label_names(request),
         columns=_columns(request),
         threads=publication.context.threads,
-        base=f"{request.model}@{LATEST if request.version is None else request.version}",
+        base=request.bases[0],
         rows=[publication.files.find(name, f"rows[{i}]") for i, name in enumerate(request.rows)],
         **publication.marks(request),
     )

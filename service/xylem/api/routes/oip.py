@@ -70,7 +70,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     responses={**_ANSWERS, **problems(409)},
 )
 async def infer(request: Request, services: Wired) -> Response:
-    """Instances are a tensor of texts, or the three tensors of compressed sparse rows.
+    """Instances are a tensor of texts, one for each field of a text, or the three of sparse rows.
 
     The labels are returned as tensors.
     """
@@ -81,8 +81,8 @@ async def infer(request: Request, services: Wired) -> Response:
 async def model_metadata(request: Request, services: Wired) -> Response:
     """The tensors that a model takes, and those that it returns.
 
-    It takes a tensor of texts, with a tensor of their vectors if it was trained with vectors, or
-    the three tensors of sparse rows.
+    It takes a tensor of texts or one for each field of a text, with a tensor of their vectors if it
+    was trained with vectors, or the three tensors of sparse rows.
     """
     served = await find_served(request, services.live)
     info = services.live.models.get(served.name)
@@ -93,13 +93,15 @@ async def model_metadata(request: Request, services: Wired) -> Response:
         names.remove("vectors")
     if not featurizer.takes_texts:
         names.remove("text")
+    fields = [name for name in featurizer.fields.names if name not in INPUTS]
+    names.update(fields)
     metadata: ModelMetadata = {
         "name": served.name,
         "versions": [str(version) for version in versions],
         "platform": "xylem",
         "inputs": [
             _tensor(name, kind, [-1, featurizer.vector_numbers] if name == "vectors" else [-1])
-            for name, kind in INPUTS.items()
+            for name, kind in {**INPUTS, **dict.fromkeys(fields, "BYTES")}.items()
             if name in names
         ],
         "outputs": [

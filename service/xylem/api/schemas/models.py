@@ -64,6 +64,7 @@ class VersionSummary(BaseModel):
     kind: str = Field(examples=["label-tree", "decision-tree"])
     trainer: TrainerSummary
     features: dict[str, Any]
+    fields: list[str] = Field(description="the fields of a text, with their weights: title=3")
     n_labels: int
     n_features: int
     n_trees: int

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from xylem.base import SparseRows, offsets, writeable
+from xylem.base import SparseRows, TextFields, offsets, writeable
 from xylem.engine.features.characters import in_blocks
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.parameters import Norm, RawParameters, WordParameters
@@ -183,6 +183,9 @@ class CombinedFeaturizer(Featurizer):
         first = self.blocks[0]
         is_alone = len(self.blocks) == 1 and first.embedding is None and names is None
         self.alone = first.makes if is_alone else None
+        self.fields = next(
+            (block.makes.fields for block in self.blocks if block.makes.fields), TextFields()
+        )
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text."""

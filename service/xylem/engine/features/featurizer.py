@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from xylem.base import BadInstance, Dataset, Scalar, SparseRows
+from xylem.base import BadInstance, Dataset, SparseRows, TextFields
 from xylem.engine.features.parameters import FeatureParameters, RawParameters, as_config
 from xylem.engine.features.rows import NORM_CODES, normalise_rows, rows_of_csr
 from xylem.engine.features.word_forms import WordForms
@@ -26,11 +27,13 @@ class Featurizer:
 
     items_a_character  how many items a character of a text counts as, where work is bounded by a
                        number of items
+    fields             the fields that texts are joined of; empty: they come as texts alone
     """
 
     takes: str = "ids and values"
     """The instances that it takes, for messages."""
 
+    fields: TextFields = TextFields()
     vector_numbers: int = 0
     """How many numbers the vector has that is given beside each text; 0: none is."""
 
@@ -90,9 +93,20 @@ class Featurizer:
         """
         return {}
 
-    def config(self) -> dict[str, Scalar]:
-        """Return the features' configuration in a manifest: the kind and its parameters."""
-        return as_config(self.parameters)
+    def with_fields(self, fields: TextFields) -> Self:
+        """Return the featurizer of texts that are joined of these fields."""
+        featurizer = copy(self)
+        featurizer.fields = fields
+        return featurizer
+
+    def config(self) -> dict[str, Any]:
+        """Return the features' configuration in a manifest: the kind, its parameters, the fields.
+
+        Without fields their key is left out, so that releases that do not know them can serve the
+        version.
+        """
+        config: dict[str, Any] = as_config(self.parameters)
+        return {**config, TextFields.key: self.fields.options} if self.fields else config
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text. Raises BadInstance if the kind does not take texts."""

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from xylem.base import BadData, BadParameter, Crew, Dataset, SparseRows
+from xylem.base import BadData, BadParameter, Crew, Dataset, SparseRows, TextFields
 from xylem.engine.features.characters import in_blocks
 from xylem.engine.features.chars import fit_chars, load_chars
 from xylem.engine.features.context import load_context
@@ -74,7 +74,8 @@ def fit_featurizer(
     Raises BadParameter if the parameters are for another kind of instances than the data set's,
     BadData if its instances have no feature. Deterministic.
     """
-    featurizer, rows = _fit_words(dataset, parameters, crew)
+    words, rows = _fit_words(dataset, parameters, crew)
+    featurizer = words.with_fields(dataset.fields)
     if vectors is None or dataset.vectors is None:
         return featurizer, rows
     with_vectors = beside_vectors(featurizer, [dataset.vectors], vectors)
@@ -169,7 +170,7 @@ def streaming_featurizer(
     kind = HashingParameters.kind if dataset.rows is None else RawParameters.kind
     parameters = parameters_of({"kind": kind, **values})
     if isinstance(parameters, HashingParameters) and dataset.rows is None:
-        words = HashingFeaturizer(parameters, fit_forms(parameters))
+        words = HashingFeaturizer(parameters, fit_forms(parameters)).with_fields(dataset.fields)
         if vectors is None or dataset.vectors is None:
             return words
         return beside_vectors(words, vector_blocks, vectors)
@@ -199,13 +200,25 @@ def load_featurizer(
 
 
 def _load_words(
-    config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_features: int
+    config: dict[str, Any], arrays: Mapping[str, NDArray[Any]], n_features: int
 ) -> Featurizer:
+    stored = config.pop(TextFields.key, [])
     try:
-        config = whole_config(config)
-        parameters = parameters_of(config)
-    except BadParameter as error:
+        fields = TextFields.of_options(stored)
+        parameters = parameters_of(whole_config(config))
+    except (BadParameter, TypeError) as error:
         raise Corrupt("manifest", "features that this release knows", str(error)) from error
+    if fields.options != stored or fields.unweighted is not None:
+        raise Corrupt("manifest", "fields with their weights", str(stored))
+    return _loaded(whole_config(config), parameters, arrays, n_features).with_fields(fields)
+
+
+def _loaded(
+    config: Mapping[str, Any],
+    parameters: FeatureParameters,
+    arrays: Mapping[str, NDArray[Any]],
+    n_features: int,
+) -> Featurizer:
     check_complete(config, type(parameters))
     if isinstance(parameters, AutoParameters):
         raise Corrupt("manifest", "the features that were chosen", "features.kind auto")

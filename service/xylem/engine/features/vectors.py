@@ -284,6 +284,7 @@ class VectorFeaturizer(Featurizer):
         self, words: TextFeaturizer, tail: Tail, encoder: TextEncoder | None = None
     ) -> None:
         super().__init__(words.parameters, words.n_features + tail.dims, words.forms)
+        self.fields = words.fields
         self.words = words
         self.tail = tail
         self.encoder = encoder
@@ -317,7 +318,7 @@ class VectorFeaturizer(Featurizer):
         arrays = {**self.words.arrays(), MEAN: self.tail.mean, BASIS: self.tail.basis}
         return arrays if self.encoder is None else {**arrays, **self.encoder.arrays.by_name}
 
-    def config(self) -> dict[str, Scalar]:
+    def config(self) -> dict[str, Any]:
         """Return the configuration of the words, and that of the vectors by prefixed names."""
         vectors: dict[str, Scalar] = {
             "source": BESIDE_TEXTS,

@@ -149,6 +149,7 @@ def search(
             )
     else:
         dataset, valid = rows
+    dataset.fields.refuse_unweighted()
     folds = (
         list(folds_of(dataset, request.folds, request.seed))
         if valid is None

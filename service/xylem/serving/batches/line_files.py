@@ -11,12 +11,18 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import orjson
 
 from xylem.base import (
     DEFAULT_COLUMNS,
+    JSON_LINES,
     BadData,
+    BadInstance,
     TableColumns,
+    TextFields,
     file_path,
     is_directory,
     is_table,
@@ -37,13 +43,13 @@ class Source(NamedTuple):
     file      the lines are read from it
     raw       the same file before it is unpacked: its position tells the progress
     n_bytes   the size of `raw`; 0: not known
-    is_plain  whether each line is a text, not JSON
+    convert   makes a line of JSON of each line; None: they are such lines
     """
 
     file: BinaryIO
     raw: BinaryIO
     n_bytes: int
-    is_plain: bool = False
+    convert: Callable[[bytes], bytes] | None = None
 
     def waiting(self) -> Callable[[], bool]:
         """Return a function that tells whether reading on would wait for input; False for files."""
@@ -73,24 +79,29 @@ def opened(
 ) -> Iterator[Source]:
     """Open a file of instances, or standard input.
 
-    Each row of a table, and each document of a directory, becomes a line of JSON. Vectors beside
-    the file are put into its lines.
+    Each row of a table, and each document of a directory, becomes a line of JSON. So do lines with
+    the columns of text that are named, or with fields of the version. Vectors beside the file are
+    put into its lines.
 
     start, end  the bytes to read of a file of lines that is not packed; end 0: to its end
 
     Raises BadData; for a table also while it is read.
     """
+    fields = columns.texts or columns.fields
+    convert = _json_of if is_plain else partial(_with_text, fields) if fields else None
     if data == STDIN:
-        yield Source(sys.stdin.buffer, sys.stdin.buffer, 0, is_plain)
+        yield Source(sys.stdin.buffer, sys.stdin.buffer, 0, convert)
         return
     path = file_path(data)
     if is_table(path) or is_directory(path) or columns.vectors_of(path) is not None:
         from xylem.datasets import TableLines  # imports kernels, which `xylem --help` is spared
 
         with TableLines(path, columns) as table:
-            yield Source(table, table, table.n_bytes)  # type: ignore[arg-type]
+            has_texts = is_table(path) or is_directory(path)
+            of_lines = None if has_texts else convert
+            yield Source(table, table, table.n_bytes, of_lines)  # type: ignore[arg-type]
         return
-    if not plain_name(path).endswith((".jsonl", ".ndjson")):
+    if not plain_name(path).endswith(JSON_LINES):
         endings = (
             f".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet, or {STDIN} "
             "for standard input"
@@ -103,9 +114,9 @@ def opened(
         if end:
             raw.packed.seek(start)
             piece: Any = _Piece(file, end - start)
-            yield Source(piece, raw.packed, raw.n_bytes)
+            yield Source(piece, raw.packed, raw.n_bytes, convert)
         else:
-            yield Source(file, raw.packed, raw.n_bytes)
+            yield Source(file, raw.packed, raw.n_bytes, convert)
 
 
 class _Piece:
@@ -144,8 +155,8 @@ def blocks_of(
             remainder = b""
         if first == 1 and raw_lines:
             raw_lines[0] = raw_lines[0].removeprefix(codecs.BOM_UTF8)
-        if source.is_plain:
-            raw_lines = [_json_of(line) for line in raw_lines]
+        if source.convert is not None:
+            raw_lines = list(map(source.convert, raw_lines))
         lines = [line if len(line) <= line_bytes_max else None for line in raw_lines]
         if lines and skipping:
             lines[0] = None
@@ -164,6 +175,26 @@ def _json_of(line: bytes) -> bytes:
     """Return a text as a line of JSON. Bytes that are not UTF-8 stay, for the parser to reject."""
     escaped = _ESCAPED.sub(lambda match: b"\\u%04x" % match[0][0], line.removesuffix(b"\r"))
     return b'{"text":"%b"}' % escaped
+
+
+def _with_text(fields: TextFields, line: bytes) -> bytes:
+    """Return a line of JSON whose keys are fields as one with a text.
+
+    Other lines, and those with an object `fields`, stay, for the parser.
+    """
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return line
+    cells = fields.cells(row) if isinstance(row, dict) and TextFields.key not in row else None
+    if cells is None:
+        return line
+    other_values = {key: row[key] for key in ("id", "labels", "sequence", "vector") if key in row}
+    try:
+        return orjson.dumps({"text": fields.join(cells), **other_values})
+    except BadInstance:  # the parser names the field
+        named_cells = dict(zip(fields.names, cells, strict=True))
+        return orjson.dumps({TextFields.key: named_cells, **other_values})
 
 
 def in_order(

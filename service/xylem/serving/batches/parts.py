@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from xylem.base import (
+    JSON_LINES,
     BadData,
     BadParameter,
     Crew,
@@ -27,7 +28,7 @@ from xylem.base import (
     plain_name,
     whole_file,
 )
-from xylem.datasets import JSON_LINES, DataFile, find_files, kind_of
+from xylem.datasets import DataFile, find_files, kind_of
 from xylem.serving.batches.answer_table import AnswerTable
 from xylem.serving.batches.blocks import answers_of
 from xylem.serving.batches.line_files import blocks_of, in_order, opened

@@ -65,7 +65,7 @@ def _fault(details: Any, models: Sequence[type[BaseModel]]) -> BadInput:
     if len(value) > FIELDS_MAX:
         return BadRequest(too_many_fields(value)).with_path(path)
     kinds_present = " and ".join(key for key in KINDS if key in value) or "none of them"
-    expected = 'one of {"text"}, {"indices", "values"} and {"features"}'
+    expected = 'one of {"text"}, {"fields"}, {"indices", "values"} and {"features"}'
     return BadRequest(f"expected {expected}, found {kinds_present}").with_path(path)
 
 

@@ -1,9 +1,10 @@
-"""Instances: a text, a sparse row, or named features."""
+"""Instances: a text, its fields, a sparse row, or named features."""
 
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -13,8 +14,8 @@ from pydantic import (
     model_validator,
 )
 
-from xylem.base import fault
-from xylem.serving.schemas.limits import AtMost, longest, utf8_length
+from xylem.base import TextFields, fault
+from xylem.serving.schemas.limits import AtMost, longest, total_length, utf8_length
 
 FIELDS_MAX = 100
 """The most fields of an object; a bound, because each unknown field is a fault."""
@@ -42,13 +43,38 @@ def too_many_fields(value: dict[str, Any]) -> str:
     return f"expected at most {FIELDS_MAX} fields, found {len(value)}"
 
 
-class TextInstance(StrictModel):
-    """An instance that is a text, with its vector if the model was trained with vectors."""
+class _WithVector(StrictModel):
+    """The field that a text may have if the model was trained with vectors."""
 
-    text: Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
     vector: Annotated[list[float], AtMost("features_max", "numbers")] | None = Field(
         default=None,
         description="numbers of the text, as a sentence encoder makes them; as many as in training",
+    )
+
+
+class TextInstance(_WithVector):
+    """An instance that is a text, with its vector if the model was trained with vectors."""
+
+    text: Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
+
+
+def _few(value: Any) -> Any:
+    """Return the fields of a text; refuse too many before any of them is checked."""
+    if type(value) is dict and len(value) > TextFields.n_max:
+        raise fault(f"expected at most {TextFields.n_max} fields, found {len(value)}")
+    return value
+
+
+class FieldsInstance(_WithVector):
+    """An instance that is a text in fields, as the version was trained on."""
+
+    fields: Annotated[
+        dict[str, str | None],
+        AtMost("text_bytes_max", "bytes of text", total_length),
+        BeforeValidator(_few),
+    ] = Field(
+        description="the texts of the fields, by name; null or left out: empty",
+        json_schema_extra={"minProperties": 1, "maxProperties": TextFields.n_max},
     )
 
 
@@ -79,24 +105,27 @@ class NamedInstance(StrictModel):
     ]
 
 
-KINDS = ("text", "indices", "values", "features")
+KINDS = ("text", "indices", "values", "features", "fields")
 HIDDEN = "\0"
 """The prefix of the tags of unions; tags with it are left out of paths that clients see."""
 
 TEXT = f"{HIDDEN}text"
 SPARSE = f"{HIDDEN}sparse"
 NAMED_FEATURES = f"{HIDDEN}named"
+TEXT_FIELDS = f"{HIDDEN}fields"
 TAGS: dict[str, type[StrictModel]] = {
     TEXT: TextInstance,
     SPARSE: SparseInstance,
     NAMED_FEATURES: NamedInstance,
+    TEXT_FIELDS: FieldsInstance,
 }
 """The model of each kind of instance, by its tag."""
 
 _TAG_OF = {
-    (True, False, False, False): TEXT,
-    (False, True, True, False): SPARSE,
-    (False, False, False, True): NAMED_FEATURES,
+    (True, False, False, False, False): TEXT,
+    (False, True, True, False, False): SPARSE,
+    (False, False, False, True, False): NAMED_FEATURES,
+    (False, False, False, False, True): TEXT_FIELDS,
 }
 """The tag of each kind of instance; the keys tell, for each of KINDS, whether it is a field."""
 
@@ -109,6 +138,7 @@ def kind_of(value: Any) -> str | None:
             "indices" in value,
             "values" in value,
             "features" in value,
+            "fields" in value,
         )
         return _TAG_OF.get(fields_present)
     if isinstance(value, StrictModel):
@@ -119,7 +149,8 @@ def kind_of(value: Any) -> str | None:
 Instance: TypeAlias = Annotated[
     Annotated[TextInstance, Tag(TEXT)]
     | Annotated[SparseInstance, Tag(SPARSE)]
-    | Annotated[NamedInstance, Tag(NAMED_FEATURES)],
+    | Annotated[NamedInstance, Tag(NAMED_FEATURES)]
+    | Annotated[FieldsInstance, Tag(TEXT_FIELDS)],
     Discriminator(kind_of),
 ]
-AnyInstance: TypeAlias = TextInstance | SparseInstance | NamedInstance
+AnyInstance: TypeAlias = TextInstance | SparseInstance | NamedInstance | FieldsInstance

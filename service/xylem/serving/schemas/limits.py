@@ -1,7 +1,7 @@
 """Limits as annotations of fields; the validation context has the values of the limits."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
@@ -31,6 +31,11 @@ def longest(names: Iterable[str]) -> int:
         names if is_ascii else [name.encode(errors="surrogatepass") for name in names]
     )
     return max(map(len, sizes), default=0)
+
+
+def total_length(texts: Mapping[str, str | None]) -> int:
+    """Return the bytes of all texts of an object together, as UTF-8."""
+    return sum(utf8_length(text or "") for text in texts.values())
 
 
 def exceeded(message: str, path: str = "") -> PydanticCustomError:

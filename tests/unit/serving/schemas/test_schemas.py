@@ -21,11 +21,18 @@ from xylem.serving.schemas.faults import FAULTS_MAX, all_faults_of, faults_of
 from xylem.serving.schemas.instances import FIELDS_MAX, KINDS, TAGS, Instance, RequestModel, kind_of
 from xylem.serving.schemas.limits import LIMIT, AtMost, longest, utf8_length
 
-VALUES: dict[str, Any] = {"text": "a", "indices": [3, 1], "values": [0.5, 1], "features": {"a": 1}}
+VALUES: dict[str, Any] = {
+    "text": "a",
+    "indices": [3, 1],
+    "values": [0.5, 1],
+    "features": {"a": 1},
+    "fields": {"title": "a", "body": None},
+}
 COMPLETE: dict[tuple[str, ...], type] = {
     ("text",): instances.TextInstance,
     ("indices", "values"): instances.SparseInstance,
     ("features",): instances.NamedInstance,
+    ("fields",): instances.FieldsInstance,
 }
 INSTANCE: TypeAdapter[Any] = TypeAdapter(Instance)
 COMBINATIONS = list(chain.from_iterable(combinations(KINDS, n) for n in range(len(KINDS) + 1)))

@@ -29,10 +29,7 @@ class PredictQuery(Query):
 
     def n_items(self, featurizer: Featurizer) -> int:
         """Return the size of all instances in items: characters, features or names."""
-        items_a_character = featurizer.items_a_character
-        return sum(
-            [n_items_of(instance, items_a_character) for instance in self._request.instances]
-        )
+        return sum([n_items_of(instance, featurizer) for instance in self._request.instances])
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
         """Return the rows of the instances; long texts in chunks if the request asks for them."""

@@ -23,6 +23,8 @@ from xylem.serving.schemas.instances import (
     NAMED_FEATURES,
     SPARSE,
     TEXT,
+    TEXT_FIELDS,
+    FieldsInstance,
     Instance,
     NamedInstance,
     RequestModel,
@@ -241,7 +243,8 @@ class PredictRequest(Options):
     """Instances, and options to predict them."""
 
     instances: Annotated[list[Instance], AtMost("instances_max", "instances")] = Field(
-        description="texts, sparse rows or named features, as the model was trained on",
+        description="texts, their fields, sparse rows or named features, as the model was "
+        "trained on",
         json_schema_extra={"minItems": 1},
     )
 
@@ -278,13 +281,18 @@ class NamedLine(_Line, NamedInstance, extra="ignore"):
     """A line of named features."""
 
 
+class FieldsLine(_Line, FieldsInstance):
+    """A line of a text in fields."""
+
+
 BatchLine: TypeAlias = Annotated[
     Annotated[TextLine, Tag(TEXT)]
     | Annotated[SparseLine, Tag(SPARSE)]
-    | Annotated[NamedLine, Tag(NAMED_FEATURES)],
+    | Annotated[NamedLine, Tag(NAMED_FEATURES)]
+    | Annotated[FieldsLine, Tag(TEXT_FIELDS)],
     Discriminator(kind_of),
 ]
-AnyLine: TypeAlias = TextLine | SparseLine | NamedLine
+AnyLine: TypeAlias = TextLine | SparseLine | NamedLine | FieldsLine
 
 
 class _WithLabels(RequestModel):
@@ -319,20 +327,26 @@ class ScoredNamed(NamedInstance, _WithLabels):
     """Named features and labels."""
 
 
+class ScoredFields(FieldsInstance, _WithLabels):
+    """A text in fields, and labels."""
+
+
 ScoredInstance: TypeAlias = Annotated[
     Annotated[ScoredText, Tag(TEXT)]
     | Annotated[ScoredSparse, Tag(SPARSE)]
-    | Annotated[ScoredNamed, Tag(NAMED_FEATURES)],
+    | Annotated[ScoredNamed, Tag(NAMED_FEATURES)]
+    | Annotated[ScoredFields, Tag(TEXT_FIELDS)],
     Discriminator(kind_of),
 ]
-AnyScored: TypeAlias = ScoredText | ScoredSparse | ScoredNamed
+AnyScored: TypeAlias = ScoredText | ScoredSparse | ScoredNamed | ScoredFields
 
 
 class ScoreRequest(RequestModel):
     """Instances, each with labels."""
 
     instances: Annotated[list[ScoredInstance], AtMost("instances_max", "instances")] = Field(
-        description="texts, sparse rows or named features, as the model was trained on, each "
+        description="texts, their fields, sparse rows or named features, as the model was trained "
+        "on, each "
         "with labels",
         json_schema_extra={"minItems": 1},
     )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from xylem.base import BadInput, BadInstance, Limits, StageTimings, UnknownLabel, offsets
-from xylem.engine import ContextFeaturizer
+from xylem.engine import ContextFeaturizer, Featurizer
 from xylem.serving.batches.lines import Answered, LineBlock, dump, dump_line, value_of
 from xylem.serving.dialects.dialect import Body, Dialect, Longer, Reply
 from xylem.serving.dialects.predict.schema import (
@@ -55,7 +55,7 @@ class ScoreDialect(Dialect[ScoreRequest]):
             score_answer = ScoreAnswer(model=served.name, version=served.version, scores=scores)
             return Reply((dump(score_answer),), len(query.instances))
 
-        if is_short(query) and not served.featurizer.encodes:
+        if is_short(query, served.featurizer) and not served.featurizer.encodes:
             return answer()
         return Longer(answer)
 
@@ -111,11 +111,11 @@ def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) ->
     )
 
 
-def is_short(query: ScoreRequest) -> bool:
+def is_short(query: ScoreRequest, featurizer: Featurizer) -> bool:
     """Return whether a request is so short that a thread would only delay its answer."""
     n_items = len(query.instances)
     for instance in query.instances:
-        n_items += len(instance.labels) + n_items_of(instance, 1) // 32
+        n_items += len(instance.labels) + n_items_of(instance, featurizer) // 32
         if isinstance(instance, ScoredText) and instance.sequence:
             n_items += len(instance.text)
     return n_items <= SHORT_LABELS

@@ -41,23 +41,33 @@ class InferQuery(Query):
 
     def n_items(self, featurizer: Featurizer) -> int:
         """Return the number of features, or the characters times `items_a_character`."""
-        texts, csr, vectors = self.instances
+        texts, csr, vectors, fields = self.instances
         if csr is not None:
             return len(csr[1])
+        weights = dict(featurizer.fields)
+        n_characters = sum(map(len, texts or ())) + sum(
+            weights.get(name, 1) * len(cell)
+            for cells in fields or ()
+            for name, cell in cells.items()
+        )
         n_numbers = 0 if vectors is None else vectors.size
-        return featurizer.items_a_character * sum(map(len, texts or ())) + n_numbers
+        return featurizer.items_a_character * n_characters + n_numbers
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
         """Return the rows of the instances. Raises BadInstance if the model does not take them."""
-        texts, csr, vectors = self.instances
+        texts, csr, vectors, fields = self.instances
         try:
+            if fields is not None:
+                texts = list(map(featurizer.fields.text, fields))
             if csr is None:
                 rows = featurizer.transform_with_vectors(texts or [], vectors)
             else:
                 rows = featurizer.transform_csr(*csr)
         except BadInput as error:
             within = (error.path or "").replace("instances", "rows", 1)
-            raise error.with_path(within or ("inputs[0]" if csr is None else "inputs")) from None
+            raise error.with_path(
+                within or ("inputs[0]" if self.instances.texts else "inputs")
+            ) from None
         return ChunkedRows(rows, None, [])
 
     def reply(

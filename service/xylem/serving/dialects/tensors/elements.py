@@ -83,9 +83,12 @@ def divide_binary(tensors: Sequence[InferTensor], n_binary: int) -> list[TensorP
 
 
 def check_kind(tensor: InferTensor, place: str) -> None:
-    """Raise BadRequest unless a tensor is one of INPUTS, with the right type and shape."""
-    datatype = INPUTS.get(tensor.name)
-    if datatype is None:
+    """Raise BadRequest unless a tensor is one of INPUTS, with the right type and shape.
+
+    A tensor of BYTES may be a field of the version.
+    """
+    datatype = INPUTS.get(tensor.name, "BYTES")
+    if tensor.name not in INPUTS and tensor.datatype != datatype:
         raise BadRequest(
             f"expected one of {', '.join(INPUTS)}, found {what_is(tensor.name)}"
         ).with_path(f"{place}.name")

@@ -115,7 +115,7 @@ def _pack(elements: Mapping[str, Sequence[Any]]) -> tuple[TensorLayout, bytes]:
 
     Raises struct.error for one that is no number of the type of its tensor.
     """
-    if "text" in elements:
+    if elements.keys() == {"text"}:
         texts = elements["text"]
         packed = b"".join([packed_text(text.encode()) for text in texts])
         return TensorLayout(len(texts), 0, len(packed), text=0), packed

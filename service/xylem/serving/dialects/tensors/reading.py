@@ -30,7 +30,7 @@ from xylem.serving.dialects.tensors.schema import (
 )
 from xylem.serving.dialects.tensors.writing import InferOutputs, outputs_of
 from xylem.serving.parse import parse_json, validated
-from xylem.serving.schemas.limits import refuse_beyond
+from xylem.serving.schemas.limits import refuse_beyond, total_length
 from xylem_store import F32, I64
 
 HEADER = "inference-header-content-length"
@@ -48,7 +48,6 @@ that such a request needs.
 """
 
 _CODES = {name: code for code, name in enumerate(OUTPUTS)}
-_TEXTS = ({"text"}, {"text", VECTORS})
 _CSR = ("indptr", "indices", "values")
 
 Arrays = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]]
@@ -80,14 +79,16 @@ class InferPlan(Struct, frozen=True):
 
 
 class InferRows(NamedTuple):
-    """The instances of a request: texts, or compressed sparse rows; the other is None.
+    """The instances of a request: texts, compressed sparse rows, or fields; the others are None.
 
     vectors  those of the texts, float32[n, numbers]; None: there are none
+    fields   the fields of each text, by name
     """
 
     texts: list[str] | None
     csr: Arrays | None
     vectors: F32 | None = None
+    fields: list[dict[str, str]] | None = None
 
 
 _plans: dict[bytes, InferPlan] = {}
@@ -132,12 +133,23 @@ def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
         check_kind(tensor, f"inputs[{i}]")
     places = _by_name(request.inputs, "tensors", "inputs")
     parts = divide_binary(request.inputs, n_binary)
-    if places.keys() not in (*_TEXTS, set(_CSR)):
+    names = places.keys() - {VECTORS}
+    are_texts = bool(names) and all(
+        tensor.datatype == "BYTES" for tensor in request.inputs if tensor.name != VECTORS
+    )
+    if not are_texts and places.keys() != set(_CSR):
         expected = "expected text, text and vectors, or indptr, indices and values"
         raise BadRequest(f"{expected}, found {', '.join(places)}").with_path("inputs")
-    if "text" in places:
-        n_rows = request.inputs[places["text"]].shape[0]
-        _check_vectors(request.inputs, places, n_rows)
+    if are_texts:
+        first = min(places[name] for name in names)
+        n_rows = request.inputs[first].shape[0]
+        for i, tensor in enumerate(request.inputs):
+            if tensor.shape[0] != n_rows:
+                parts_of = "vectors" if tensor.name == VECTORS else f"elements of {tensor.name}"
+                expected = f"expected as many {parts_of} as texts, {n_rows}"
+                raise BadRequest(f"{expected}, found {tensor.shape[0]}").with_path(
+                    f"inputs[{i}].shape"
+                )
     else:
         n_rows = request.inputs[places["indptr"]].shape[0] - 1
     if n_rows < 1:
@@ -161,7 +173,7 @@ def _with_form(plan: InferPlan) -> InferPlan:
 
     If a size is wrong, the plan is returned without a form: `read_rows` then raises the error.
     """
-    if VECTORS in plan.parts:
+    if plan.parts.keys() not in ({"text"}, set(_CSR)):  # kernels read neither vectors nor fields
         return plan
     starts = {name: part.start or 0 for name, part in plan.parts.items()}
     n_values = 0
@@ -195,24 +207,29 @@ def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
     Raises BadRequest for elements that do not fit their tensors, and LimitExceeded for an instance
     that is too long; both name the place.
     """
-    if "text" in plan.parts:
-        texts = texts_of(plan.parts["text"], binary, plan.limits)
+    if plan.parts.keys() != set(_CSR):
         vectors = plan.parts.get(VECTORS)
-        if vectors is None:
-            return InferRows(texts, None)
-        return InferRows(texts, None, numbers_of(vectors, binary).reshape(vectors.tensor.shape))
+        vector_rows = None
+        if vectors is not None:
+            vector_rows = numbers_of(vectors, binary).reshape(vectors.tensor.shape)
+        texts = {
+            name: texts_of(part, binary, plan.limits)
+            for name, part in plan.parts.items()
+            if name != VECTORS
+        }
+        if texts.keys() == {"text"}:
+            return InferRows(texts["text"], None, vector_rows)
+        fields = [
+            dict(zip(texts, cells, strict=True)) for cells in zip(*texts.values(), strict=True)
+        ]
+        for i, cells in enumerate(fields):
+            n_bytes = total_length(cells)
+            refuse_beyond(n_bytes, "bytes of text", "text_bytes_max", plan.limits, f"rows[{i}]")
+        return InferRows(None, None, vector_rows, fields)
     indptr, indices, values = (numbers_of(plan.parts[name], binary) for name in _CSR)
     csr = (indptr, indices, values)
     _check_rows(csr, plan.parts, plan.limits)
     return InferRows(None, csr)
-
-
-def _check_vectors(inputs: Sequence[InferTensor], places: Mapping[str, int], n_rows: int) -> None:
-    """Raise BadRequest unless there is a vector for each text, if there are vectors."""
-    i = places.get(VECTORS)
-    if i is not None and inputs[i].shape[0] != n_rows:
-        fault = f"expected as many vectors as texts, {n_rows}, found {inputs[i].shape[0]}"
-        raise BadRequest(fault).with_path(f"inputs[{i}].shape")
 
 
 def json_length(header: str, n_bytes: int) -> int:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from xylem.base import TextFields
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.schemas.instances import RequestModel
 from xylem.serving.schemas.limits import AtMost, utf8_length
@@ -19,7 +20,8 @@ INPUTS = {
     "values": "FP32",
 }
 """The input tensors and their types. A request has `text`, with `vectors` if the model takes them,
-or the other three.
+or the other three. In place of `text` there may be tensors of BYTES that are named as the fields of
+the version.
 """
 
 OUTPUTS = {
@@ -31,7 +33,7 @@ OUTPUTS = {
 }
 """The tensors of an answer, and their types."""
 
-TENSORS_MAX = 16  # the most inputs or outputs of a request; there are only a few valid names
+TENSORS_MAX = TextFields.n_max  # the most inputs or outputs of a request: one for each field
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]
 
 
@@ -79,13 +81,16 @@ class TensorParameters(RequestModel):
 class InferTensor(RequestModel):
     """A tensor of a request; its data are in `data`, or behind the JSON."""
 
-    name: str = Field(description="text, vectors; or indptr, indices, values", examples=["text"])
+    name: str = Field(
+        description="text, or the names of fields, vectors; or indptr, indices, values",
+        examples=["text"],
+    )
     shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=2)] = Field(
         description="one dimension; or two, the second of which is 1, and for vectors their length",
         examples=[[2]],
     )
     datatype: str = Field(
-        description="text: BYTES; vectors, values: FP32; indptr: INT64; indices: INT32",
+        description="text, fields: BYTES; vectors, values: FP32; indptr: INT64; indices: INT32",
         examples=["BYTES"],
     )
     parameters: Annotated[TensorParameters, _or_null(TensorParameters)] = Field(
@@ -126,8 +131,9 @@ class InferRequest(RequestModel):
         default=InferParameters()
     )
     inputs: Annotated[list[InferTensor], Field(min_length=1, max_length=TENSORS_MAX)] = Field(
-        description="text: one text for each instance, and vectors: its vector; or indptr, indices "
-        "and values: sparse rows of feature ids and values"
+        description="text: one text for each instance, or the same for each field of the version, "
+        "and vectors: its vector; or indptr, indices and values: sparse rows of feature ids and "
+        "values"
     )
     outputs: Annotated[list[RequestedOutput], Field(max_length=TENSORS_MAX)] | None = Field(
         default=None, description="the outputs to answer with; by default all"
