@@ -270,7 +270,8 @@ def faults_of_operation(path: str, method: str, operation: dict[str, Any]) -> It
             yield f"no {field}"
     if len(operation["tags"]) != 1:
         yield f"tags {operation['tags']}"
-    takes = method in ("post", "put") and operation["operationId"] != "retryJob"
+    bodiless = "retryJob", "loadModel", "unloadModel"
+    takes = method in ("post", "put") and operation["operationId"] not in bodiless
     if takes != ("requestBody" in operation):
         yield "a body too many or too few"
     responses = operation["responses"]

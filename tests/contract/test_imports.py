@@ -47,7 +47,7 @@ TABLE = {
     # what the Python face does: it trains by workflows, and explains as the service answers
     "xylem.python": f"{_COMMON}; xylem: workflows serving evaluation",
     "xylem.python.frames": "xylem: datasets python.from_memory",
-    "xylem.python.from_memory": f"{_COMMON}; xylem: workflows datasets",
+    "xylem.python.from_memory": f"{_COMMON}; xylem: workflows datasets python.sample_weight",
     "xylem.python.estimators": "xylem: python",
     "xylem.server.warm": (
         "xylem: engine.features vocabulary serving workflows trainers thresholds; xylem_store"

@@ -84,6 +84,9 @@ XylemSlow{model="m"}
 XylemQueue{instance="a",queue="predictions"}
   fires   xylem_queue_depth{instance="a",queue="predictions"} 33x60
   silent  xylem_queue_depth{instance="a",queue="predictions"} 32x60
+XylemModelsReopened{instance="a"}
+  fires   xylem_versions_opened_total{instance="a"} 0+400x60
+  silent  xylem_versions_opened_total{instance="a"} 0+200x60
 XylemVersionFailed{instance="a",model="m",ref="7"}
   fires   xylem_model_failed{instance="a",model="m",ref="7"} 1x60
   silent  xylem_model_failed{instance="a",model="m",ref="7"} 1 _x60

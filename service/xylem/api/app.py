@@ -98,6 +98,8 @@ ROUTERS = (
     *(part.router for part in (jobs, registry, aliases, keys)),
     oip.about_router,
     oip.health_router,
+    oip.index_router,
+    oip.repository_router,
     thresholds.admin_router,
     feedback.admin_router,
     annif.learn_router,
@@ -138,7 +140,7 @@ def create_app(
     settings = settings or read_settings()
     draining = threading.Event()
     tracer = open_tracer(settings, "serve")
-    requests = RequestLog(Metrics(), settings.access_log, tracer)
+    requests = RequestLog(Metrics(settings.metrics_models), settings.access_log, tracer)
     admission = Admission(settings.limits, STREAMS, UPLOADS, draining.is_set, settings.workers)
     parts = _services(settings, requests, admission)
     job_figures = JobFigures(parts.learning.database)
@@ -266,7 +268,7 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
     }
     report = metrics.report
     report(read_in_flight, metrics, admission)
-    report(read_live, live.status, lambda: services.ready)
+    report(read_live, live.status, lambda: services.ready, metrics.series_models)
     report(read_thresholds, learning.follower)
     report(read_rows, learning.rows)
     if settings.metrics_keys:

@@ -37,6 +37,8 @@ class TableColumns(NamedTuple):
     strict         whether a file is refused for each finding
     fields         those of the version that the rows are for: they are read where no columns are
                    named, and a file has one of them
+    weight         the column, or the key of lines of JSON, with the weights of rows. Empty: all
+                   weights are 1
     vectors        the file of vectors that stands beside a data file, as (data file, its vectors)
     """
 
@@ -50,6 +52,7 @@ class TableColumns(NamedTuple):
     join: str = ""
     strict: bool = False
     fields: TextFields = TextFields()
+    weight: str = ""
     vectors: tuple[tuple[Path, Path], ...] = ()
 
     def vectors_of(self, path: Path) -> Path | None:
@@ -97,6 +100,11 @@ class TableColumns(NamedTuple):
         return self._replace(texts=TextFields(), fields=self.texts.with_weight(1))
 
     @property
+    def texts_and_weight(self) -> set[str]:
+        """Return the names of the columns of texts and of weights."""
+        return {column.name for column in self.texts} | {self.weight}
+
+    @property
     def for_tables(self) -> tuple[Any, ...]:
         """Return the values that only tables have."""
         return self[:6]
@@ -121,6 +129,7 @@ def columns_of(
     encoding: str | None = None,
     join_rows: str | None = None,
     strict: bool = False,
+    weight_column: str | None = None,
 ) -> TableColumns:
     """Return the columns for the values of `--text-column`, `--label-column` and so on.
 
@@ -146,6 +155,12 @@ def columns_of(
         raise BadParameter(
             "label columns: expected --label-column or --label-columns, found both"
         ).with_path("label_columns")
+    if weight_column is not None and (join_rows or not weight_column):
+        expected = "a name, and rows that are not joined"
+        instead = f"--join-rows {join_rows}" if weight_column else "an empty name"
+        raise BadParameter(f"weight column: expected {expected}, found {instead}").with_path(
+            "weight_column"
+        )
     if quote not in (None, "none"):
         raise BadParameter(f"quote: expected none, found {quote!r}").with_path("quote")
     return TableColumns(
@@ -158,6 +173,7 @@ def columns_of(
         encoding="" if encoding is None else _encoding(encoding),
         join=join_rows or "",
         strict=strict,
+        weight=weight_column or "",
     )
 
 

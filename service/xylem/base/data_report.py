@@ -70,6 +70,7 @@ class DataReport(NamedTuple):
     options          how a table was read, as options of commands; empty for other files
     findings         of the checks; workflows add theirs
     without_fields   rows in which a column of text is empty or missing, by its name
+    weight           the sum of the weights of the rows; None: they have none
     """
 
     source: str
@@ -84,12 +85,14 @@ class DataReport(NamedTuple):
     options: tuple[str, ...]
     findings: list[Finding]
     without_fields: dict[str, int]
+    weight: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the keys of `data` in reports."""
         return {
             "source": self.source,
             "rows": self.rows,
+            **({} if self.weight is None else {"weight": self.weight}),
             "without_text": self.without_text,
             "without_labels": self.without_labels,
             "labels": self.labels,
@@ -123,8 +126,14 @@ class DataReport(NamedTuple):
         ]
         sizes = f"{self.labels:,} labels, {self.median:g} a row (the most: {self.largest:,})"
         scripts = ", ".join(f"{100 * share:.0f} % {name}" for name, share in self.scripts.items())
+        weight = "" if self.weight is None else f" of weight {self.weight:,.10g}"
         first = ", ".join(
-            [f"{self.source}: {self.rows:,} rows", *lacking, sizes, *([scripts] if scripts else [])]
+            [
+                f"{self.source}: {self.rows:,} rows{weight}",
+                *lacking,
+                sizes,
+                *([scripts] if scripts else []),
+            ]
         )
         examples = ", ".join(
             f"{label!r:.60} ({rows:,}, {place})" for label, rows, place in self.examples

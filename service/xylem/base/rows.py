@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from xylem.base.data_report import DataReport
+from xylem.base.errors import BadParameter
 from xylem.base.fields import TextFields
 
 RowArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
@@ -72,17 +73,44 @@ NO_ROWS = SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, n
 """No rows: a placeholder until there are rows."""
 
 
+WEIGHT_MIN = 1e-6
+WEIGHT_MAX = 1_000_000
+"""The bounds of weights that are not 0: products and sums of such weights are finite in 32 bits."""
+
+
+class RowWeights(NamedTuple):
+    """How much rows and their labels count; a row of weight k counts as k equal rows.
+
+    rows    float32[n]    > 0
+    labels  float32[nnz]  > 0: the weight of the row times that of its label. The row counts so much
+            where it is positive for the label, and else as in `rows`
+
+    The product is stored because hardly anything needs the weight of a label alone.
+    """
+
+    rows: NDArray[np.float32]
+    labels: NDArray[np.float32]
+
+    def copies(self, random: np.random.Generator) -> NDArray[np.int64]:
+        """Return rows as often as their weights say; a fraction is the probability of one more."""
+        n_copies = np.floor(self.rows + random.random(len(self.rows))).astype(np.int64)
+        return np.repeat(np.arange(len(self.rows)), n_copies)
+
+
 class LabelRows(NamedTuple):
     """The true labels of instances as compressed sparse rows of ids.
 
     indptr    int64[n + 1]
     indices   int32[nnz]   labels, strictly ascending within a row, in [0, n_labels)
     n_labels  int
+    weights   of the rows and labels; None: all are 1. Kernels take labels without weights only,
+              as they are compiled for them
     """
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
     n_labels: int
+    weights: RowWeights | None = None
 
     @property
     def n_rows(self) -> int:
@@ -94,19 +122,70 @@ class LabelRows(NamedTuple):
         """Return the rows of all parts, one after the other; a single part is returned as it is."""
         if len(parts) == 1:
             return parts[0]
-        return LabelRows(
-            _joined(parts), np.concatenate([part.indices for part in parts]), parts[0].n_labels
-        )
+        weights = None
+        if any(part.weights for part in parts):
+            of_parts = (part.all_weights() for part in parts)
+            weights = RowWeights(*map(np.concatenate, zip(*of_parts, strict=True)))
+        indices = np.concatenate([part.indices for part in parts])
+        return LabelRows(_joined(parts), indices, parts[0].n_labels, weights)
 
     def cut(self, first: int, last: int) -> LabelRows:
         """Return rows first .. last - 1; indices are a view."""
         indptr, entries = _cut(self.indptr, first, last)
-        return LabelRows(indptr, self.indices[entries], self.n_labels)
+        return self._entries(indptr, entries, slice(first, last))
 
     def take(self, chosen: NDArray[Any]) -> LabelRows:
         """Return the rows at the positions `chosen`, in this order."""
         indptr, entries = _select(self.indptr, chosen)
-        return LabelRows(indptr, self.indices[entries], self.n_labels)
+        return self._entries(indptr, entries, chosen)
+
+    @staticmethod
+    def weight_of(value: object) -> float:
+        """Return a value as a weight. Raises ValueError, with what was expected and found."""
+        if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+            number = float(value)
+            if number == 0 or WEIGHT_MIN <= number <= WEIGHT_MAX:
+                return number
+        expected = f"expected a weight of 0, or from {WEIGHT_MIN:f} to {WEIGHT_MAX:,}"
+        raise ValueError(f"{expected}, found {str(value)!r:.40}")
+
+    def all_weights(self) -> RowWeights:
+        """Return the weights, which are 1 if none are stored."""
+        sizes = self.n_rows, len(self.indices)
+        return self.weights or RowWeights(*(np.ones(size, np.float32) for size in sizes))
+
+    def weighed(
+        self, rows: NDArray[np.float32], labels: NDArray[np.float32] | None = None
+    ) -> LabelRows:
+        """Return the labels with weights of rows, and of labels; None: those are 1."""
+        of_labels = np.repeat(rows, np.diff(self.indptr))
+        return self._replace(
+            weights=RowWeights(rows, of_labels if labels is None else of_labels * labels)
+        )
+
+    def weights_at(self, ptr: NDArray[Any]) -> Any:
+        """Return the weight of each entry's row, float64[ptr[-1]]; None: all are 1.
+
+        ptr  int64[n + 1], the offsets of the entries of each row
+        """
+        weights = self.weights
+        return None if weights is None else np.repeat(weights.rows.astype(float), np.diff(ptr))
+
+    def refuse_weights(self, operation: str) -> None:
+        """Raise BadParameter if rows or labels have weights, which an operation cannot use."""
+        if self.weights is not None:
+            raise BadParameter(f"{operation}: expected rows without weights, found weights")
+
+    def select(self, is_selected: NDArray[Any]) -> LabelRows:
+        """Return the rows with the selected labels only, bool[nnz]."""
+        return self._entries(offsets(is_selected)[self.indptr], is_selected, slice(None))
+
+    def _entries(self, indptr: NDArray[np.int64], entries: Any, rows: Any) -> LabelRows:
+        """Return the labels at some entries, which are those of some rows."""
+        weights = self.weights
+        if weights is not None:
+            weights = RowWeights(weights.rows[rows], weights.labels[entries])
+        return LabelRows(indptr, self.indices[entries], self.n_labels, weights)
 
 
 @dataclass(frozen=True)
@@ -149,6 +228,13 @@ class Dataset:
     def names(self) -> list[str]:
         """Return the names of the labels; their numbers if they have no names."""
         return self.label_names or [str(label) for label in range(self.labels.n_labels)]
+
+    def with_weight(self) -> Dataset:
+        """Return the rows whose weight is not 0."""
+        weights = self.labels.weights
+        if weights is None or weights.rows.all():
+            return self
+        return self.take(np.flatnonzero(weights.rows))
 
     def take(self, chosen: NDArray[np.int64]) -> Dataset:
         """Return the rows at the positions `chosen`; ids of labels and features stay the same."""

@@ -141,6 +141,12 @@ def _check_models(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
+def _check_series(setting: str) -> str:
+    if setting not in ("all", "none"):
+        _check_models(tuple(part.strip() for part in setting.split(",")))
+    return setting
+
+
 def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
     if origins == ("*",):
         return origins
@@ -190,6 +196,7 @@ Directory = Annotated[Path, BeforeValidator(_check_text)]
 ModelsLoaded = Annotated[
     int | str, PlainValidator(_check_models_loaded), BeforeValidator(_check_text)
 ]
+MetricsModels = Annotated[str, BeforeValidator(_check_text), AfterValidator(_check_series)]
 RootPath = Annotated[str, AfterValidator(_check_root_path)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]
@@ -427,6 +434,11 @@ class Settings(BaseSettings):
     )
     root_path: RootPath = _field(
         "", "the prefix under which a proxy shows the service, as `/xylem`; not set: none"
+    )
+    metrics_models: MetricsModels = _field(
+        "all",
+        "models that have series of their own in `/metrics`: `all`, `none`, or patterns as "
+        "`shop-*,tags`; the others count together",
     )
     log_level: Literal["debug", "info", "warning", "error"] = _field(
         "info", "the least severe events that are logged"

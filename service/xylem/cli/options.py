@@ -283,6 +283,14 @@ class Table(NamedTuple):
     strict: Annotated[
         bool, Option("--strict", help="Refuse a file with any finding: see docs/findings.md.")
     ] = False
+    weight_column: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="The column, or the key of lines of JSON, with the weights of rows: one of weight "
+            "2 counts as two rows, one of weight 0 as none.",
+        ),
+    ] = None
     vectors: Annotated[
         list[Path] | None,
         Option(

@@ -16,6 +16,7 @@ class TrainingFields(TypedDict, total=False):
     encoding: str | None
     join_rows: str | None
     strict: bool | None
+    weight_column: str | None
     valid: str | Mapping[str, Any] | None
     thresholds: Mapping[str, Any] | None
     promotion: Mapping[str, Any] | None

@@ -15,9 +15,12 @@ export const heading = "Keys";
 /** Show the page. */
 export async function open(section) {
   const { keys } = await getJson("v1/admin/keys");
+  const since = new Date(Date.now() - 1000 * DAY_SECONDS).toISOString();
+  const { usage } = await getJson(`v1/admin/usage?by=key&from=${since}`);
+  const usageOf = new Map(usage.map((line) => [line.key, line]));
   const again = () => open(section);
   const audit = el("div", {});
-  section.replaceChildren(el("h1", {}, "Keys"), createForm(again), keyTable(keys, again), el("h2", {}, "What admins did"), audit);
+  section.replaceChildren(el("h1", {}, "Keys"), createForm(again), keyTable(keys, usageOf, again), el("h2", {}, "What admins did"), audit);
   await showAudit(audit);
 }
 
@@ -54,12 +57,13 @@ function createForm(again) {
 const showNew = (made) => showText("The new key", made.key, el("p", {}, "It is shown this once. Keep it now: nothing shows it again."),
   ...made.warnings.map((warning) => el("p", { class: "dim" }, warning)));
 
-function keyTable(keys, again) {
+function keyTable(keys, usageOf, again) {
   const rows = keys.map((key) => [key.name, el("code", {}, key.id), key.scopes.join(", "), key.models?.join(", ") ?? "all",
     LIMITS.filter(([name]) => key[name] !== null).map(([name, heading]) => `${key[name]} ${heading.toLowerCase()}`).join(", "),
     el("span", { class: `badge ${key.state === "active" ? "good-badge" : ""}` }, key.state), moment(key.created), key.expires ? moment(key.expires) : "never", moment(key.last_used),
+    usageOf.get(key.id)?.requests ?? 0, usageOf.get(key.id)?.rows ?? 0,
     key.state === "active" ? el("button", { type: "button", class: "danger", "aria-label": `Revoke… ${key.name} ${key.id}`, onclick: () => openRevoke(key, again) }, "Revoke…") : ""]);
-  return keys.length ? table("All keys", ["Name", "Id", "Opens", "Models", "Limits", "State", "Made", "Ends", "Last used", ""], rows)
+  return keys.length ? table("All keys", ["Name", "Id", "Opens", "Models", "Limits", "State", "Made", "Ends", "Last used", "Requests, 24 h", "Rows, 24 h", ""], rows)
     : el("p", { class: "dim" }, "No keys in the database.");
 }
 

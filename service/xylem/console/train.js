@@ -163,11 +163,13 @@ function columnFields() {
   const text = el("input", { placeholder: "text" });
   const labels = el("input", { placeholder: "labels" });
   const separator = el("input", { placeholder: "the service's choice" });
-  const node = el("div", { class: "fields" }, field("Column of the text", text), field("Column of the labels", labels), field("Between two labels", separator));
+  const weight = el("input", { placeholder: "none" });
+  const node = el("div", { class: "fields" }, field("Column of the text", text), field("Column of the labels", labels), field("Between two labels", separator), field("Column of the weights", weight));
   const values = (name) => (TABLE.test(name) ? {
     ...(text.value && { text_column: text.value.split(",").map((one) => one.trim()) }),
     ...(labels.value && { label_column: labels.value.trim() }),
     ...(separator.value && { label_separator: separator.value }),
+    ...(weight.value && { weight_column: weight.value.trim() }),
   } : {});
   return { node, values };
 }

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from xylem.base import BadData, what_is
 from xylem.datasets.delimited import text_lines
-from xylem.datasets.json_lines import TextRow, json_object, subject_labels
+from xylem.datasets.json_lines import TextRow, json_object
+from xylem.datasets.label_names import subject_labels
 from xylem.datasets.stream import FASTTEXT_LABEL, LINE_BYTES_MAX, DataFile, Progress
 
 DOCUMENT = ".txt"

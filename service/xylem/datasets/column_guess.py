@@ -141,6 +141,7 @@ def options_of(file: DataFile, columns: TableColumns) -> list[str]:
         ("--delimiter", delimiter, "tab" if file.kind == ".tsv" else DELIMITERS[".csv"]),
         ("--encoding", columns.encoding, ""),
         ("--join-rows", columns.join, ""),
+        ("--weight-column", columns.weight, ""),
         ("--quote", "" if columns.has_quotes else "none", ""),
     ):
         if value not in ("", usual):
@@ -201,10 +202,9 @@ def _first_rows(rows: Iterator[tuple[int, list[Any]]]) -> Iterator[tuple[int, li
 def _named_labels(sample: _Sample, columns: TableColumns) -> str:
     """Return the column whose name and cells are those of labels; "" if there is none."""
     names = {name.lower(): name for name in sample.cells}
-    text_names = {column.name for column in columns.texts}
     for lowercase in LABELS:
         name = names.get(lowercase, "")
-        if name and name not in text_names:
+        if name and name not in columns.texts_and_weight:
             values = _values(name, sample.cells[name], NAMED_WORDS_MAX)
             if lowercase in (DEFAULT_LABELS, URIS) or values:
                 return name
@@ -216,7 +216,6 @@ def _label_columns(sample: _Sample, columns: TableColumns) -> tuple[str, ...]:
 
     They have the name of labels and a number, as tag_1, or only 0 and 1 in their cells.
     """
-    text_names = {column.name for column in columns.texts}
     stems = Counter(
         match[1]
         for name in sample.cells
@@ -227,14 +226,18 @@ def _label_columns(sample: _Sample, columns: TableColumns) -> tuple[str, ...]:
     flagged = [
         escape(name)
         for name, cells in sample.cells.items()
-        if name and name not in text_names and len(set(map(str, cells))) > 1 and flags_of(cells)
+        if name
+        and name not in columns.texts_and_weight
+        and len(set(map(str, cells))) > 1
+        and flags_of(cells)
     ]
     return tuple(flagged) if len(flagged) > 1 else ()
 
 
 def _texts(sample: _Sample, columns: TableColumns) -> list[str]:
     """Return the columns of texts: by their names, else the one with the most words."""
-    candidates = [name for name in sample.cells if name and name != columns.labels]
+    unlike_texts = ("", columns.labels, columns.weight)
+    candidates = [name for name in sample.cells if name not in unlike_texts]
     if DEFAULT_TEXT in sample.cells or not candidates:
         return [DEFAULT_TEXT]
     return [name for name in candidates if name.lower() in TEXTS] or [
@@ -244,11 +247,10 @@ def _texts(sample: _Sample, columns: TableColumns) -> list[str]:
 
 def _labels_by_cells(file: DataFile, sample: _Sample, columns: TableColumns) -> str:
     """Return the column whose cells look most like labels; the default name if none does."""
-    text_names = {column.name for column in columns.texts}
     candidates = {
         name: values
         for name, cells in sample.cells.items()
-        if name and name not in text_names and (values := _values(name, cells))
+        if name and name not in columns.texts_and_weight and (values := _values(name, cells))
     }
     if not candidates:
         return DEFAULT_LABELS

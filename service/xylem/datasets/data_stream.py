@@ -18,7 +18,14 @@ from xylem.datasets.annif import CorpusDirectory
 from xylem.datasets.dataset import renumber_labels
 from xylem.datasets.files import open_data, source_of
 from xylem.datasets.json_lines import RowCollector
-from xylem.datasets.reader import NAMED_FORMATS, STDIN, format_of, named_blocks, refuse_names_file
+from xylem.datasets.reader import (
+    NAMED_FORMATS,
+    STDIN,
+    format_of,
+    named_blocks,
+    refuse_names_file,
+    refuse_weights,
+)
 from xylem.datasets.sparse_text import parts_of, read_label_names
 from xylem.datasets.stream import DataFile, Progress, StandardInput
 from xylem.datasets.survey import Survey, refuse
@@ -107,7 +114,10 @@ class DataStream:
         encoding = self._columns.encoding
         file = StandardInput() if self.is_read_once else open_data(self.path, on_progress, encoding)
         parts = self._texts(file) if self._suffix in NAMED_FORMATS else self._numbers(file)
-        yield from parts_with_vectors(parts, self.path, self._columns)
+        for part in parts_with_vectors(parts, self.path, self._columns):
+            weighed = part.with_weight()
+            if weighed.n_rows:
+                yield weighed
         if self.sha256 and file.sha256 != self.sha256:
             raise file.fault(
                 None, "expected the bytes that were read at first, found others: it has changed"
@@ -125,6 +135,7 @@ class DataStream:
         """Yield the rows of a .txt or .svm file in parts; update the sizes. Raises BadData."""
         n_named = None if self.label_names is None else len(self.label_names)
         has_sizes = self._suffix == ".txt"
+        refuse_weights(file, self._columns)
         survey = Survey(file)
         is_first_pass = not self.sha256
         for rows, labels in parts_of(file, n_named, has_header=has_sizes):
@@ -144,7 +155,7 @@ class DataStream:
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
         """Yield the rows of a file with names in parts; update the labels. Raises BadData."""
-        collector = RowCollector(file, self._ids)
+        collector = RowCollector(file, self._ids, self._columns)
         for _ in named_blocks(file, self._columns, collector):
             if not collector.counts:
                 continue

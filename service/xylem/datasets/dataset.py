@@ -6,7 +6,7 @@ import numpy as np
 
 from xylem.base import Dataset, LabelRows, SparseRows, offsets
 from xylem.engine import sort_labels
-from xylem_store import I32, I64, Bools, NameTable, find_all
+from xylem_store import I32, NameTable, find_all
 
 N_IDS_MAX = 1 << 28
 """The most labels and the most features of a data set."""
@@ -22,11 +22,26 @@ def renumber_labels(labels: LabelRows, ids: I32, n_labels: int) -> tuple[LabelRo
 
     Returns the labels, sorted within each row, and how many labels of each row were dropped.
     """
-    mapped = ids[labels.indices]
-    indptr, indices = _select_entries(labels.indptr, mapped >= 0, mapped)
-    unknown = np.diff(labels.indptr) - np.diff(indptr)
-    indices = indices[: sort_labels(indptr, indices)]
-    return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32)
+    selected = labels.select(ids[labels.indices] >= 0)
+    unknown = np.diff(labels.indptr) - np.diff(selected.indptr)
+    renumbered = sorted_labels(selected._replace(indices=ids[selected.indices], n_labels=n_labels))
+    return renumbered, unknown.astype(np.int32)
+
+
+def sorted_labels(labels: LabelRows) -> LabelRows:
+    """Return labels sorted within each row, each once, with the largest of its weights.
+
+    The arrays of `labels` are overwritten.
+    """
+    weights = labels.weights
+    if weights is not None:
+        row = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
+        order = np.lexsort((weights.labels, labels.indices, row))
+        cells = row[order] * labels.n_labels + labels.indices[order]
+        is_last = np.diff(cells, append=-1) != 0
+        weights = weights._replace(labels=weights.labels[order[is_last]])
+    indices = labels.indices[: sort_labels(labels.indptr, labels.indices)]
+    return labels._replace(indices=indices, weights=weights)
 
 
 def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
@@ -53,19 +68,14 @@ def first_labels(labels: LabelRows, n_labels: int) -> tuple[LabelRows, I32, list
     Returns the other labels, how many labels of each row were dropped, and the dropped ids as
     names: each id once, in ascending order.
     """
-    indptr, indices = _select_entries(labels.indptr, labels.indices < n_labels, labels.indices)
-    unknown = np.diff(labels.indptr) - np.diff(indptr)
+    selected = labels.select(labels.indices < n_labels)._replace(n_labels=n_labels)
+    unknown = np.diff(labels.indptr) - np.diff(selected.indptr)
     dropped = np.unique(labels.indices[labels.indices >= n_labels]).tolist()
-    return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32), list(map(str, dropped))
+    return selected, unknown.astype(np.int32), list(map(str, dropped))
 
 
 def first_features(rows: SparseRows, n_features: int) -> SparseRows:
     """Return the rows without the features whose ids are not below n_features."""
     is_selected = rows.indices < n_features
-    indptr, indices = _select_entries(rows.indptr, is_selected, rows.indices)
-    return SparseRows(indptr, indices, rows.values[is_selected], n_features)
-
-
-def _select_entries(indptr: I64, is_selected: Bools, values: I32) -> tuple[I64, I32]:
-    """Return the offsets and values of rows that have only the selected values."""
-    return offsets(is_selected)[indptr], values[is_selected]
+    indptr = offsets(is_selected)[rows.indptr]
+    return SparseRows(indptr, rows.indices[is_selected], rows.values[is_selected], n_features)

@@ -7,27 +7,36 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
 from xylem.base import (
+    DEFAULT_COLUMNS,
     TABLES,
     BadInstance,
     Dataset,
     LabelRows,
+    TableColumns,
     TextFields,
     inverse,
     offsets,
     what_is,
 )
-from xylem.datasets.dataset import N_ROWS_MAX, renumber_labels
-from xylem.datasets.label_names import find_in_model, label_name, unknown_findings
+from xylem.datasets.dataset import N_ROWS_MAX, renumber_labels, sorted_labels
+from xylem.datasets.label_names import (
+    NO_LABEL,
+    SpellingIds,
+    find_in_model,
+    is_label_value,
+    subject_labels,
+    unknown_findings,
+)
 from xylem.datasets.stream import BLOCK_BYTES, DataFile
 from xylem.datasets.survey import Survey
-from xylem.engine import sort_labels
-from xylem_store import I32, BadNames, NameTable, check_name
+from xylem_store import I32, BadNames, NameTable
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -36,13 +45,14 @@ class TextRow(NamedTuple):
     """A text with its labels.
 
     `place` is the number of its line, row or document, by which errors name it. Rows of one `key`,
-    if it is not None, are one row.
+    if it is not None, are one row. `weight` is that of the row, if rows have weights.
     """
 
     place: int
     text: str
     labels: list[Any]
     key: Any = None
+    weight: Any = None
 
 
 def json_blocks(collector: RowCollector) -> Iterator[None]:
@@ -52,7 +62,8 @@ def json_blocks(collector: RowCollector) -> Iterator[None]:
     In place of `labels` there may be `subjects`, `[{"uri": ..., "label": ...}]`: the label is the
     URI. A file is all text or all features. Other keys (an id, say) and empty lines are ignored.
     Types are strict: `true` is no number and no label. A label may be a whole number, and null is
-    no label. A repeated label counts once.
+    no label. A repeated label counts once. `labels` may be an object with the weight of each
+    label; a label of weight 0 is none.
     """
     file = collector.file
     for block in file.lines():
@@ -75,20 +86,6 @@ def json_object(file: DataFile, number: int, line: bytes) -> dict[str, Any]:
     return row
 
 
-def subject_labels(file: DataFile, number: int, subjects: object) -> list[object]:
-    """Return the URI of each subject, as Annif writes them; of one without a URI the label.
-
-    Raises BadData, which names the line.
-    """
-    if not isinstance(subjects, list):
-        raise file.fault(number, f"expected an array as `subjects`, found {what_is(subjects)}")
-    for subject in subjects:
-        if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
-            expected = "expected objects with `uri` or `label` in `subjects`"
-            raise file.fault(number, f"{expected}, found {what_is(subject)}")
-    return [subject.get("uri") or subject["label"] for subject in subjects]
-
-
 def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[None]:
     """Collect texts; yield after about BLOCK_BYTES characters, and at the end."""
     size = 0
@@ -99,42 +96,6 @@ def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[No
             yield
             size = 0
     yield
-
-
-NO_LABEL = -1
-"""The id of null and of a blank label."""
-
-
-class _SpellingIds(dict[Any, int]):
-    """The provisional id of the label that each spelling names; it grows by what is looked up."""
-
-    def __init__(self, ids: dict[str, int]) -> None:
-        super().__init__()
-        self._ids = ids
-
-    def __missing__(self, label: Any) -> int:
-        """Return the id of a new spelling. Raises TypeError for what is no label, and BadNames."""
-        if isinstance(label, str):
-            self[label] = i = self._id_of(label)
-            return i
-        # a number is no key: as keys, 1 and true are the same
-        if not _is_label(label):
-            raise TypeError
-        return NO_LABEL if label is None else self._id_of(str(label))
-
-    def _id_of(self, spelling: str) -> int:
-        name = label_name(spelling)
-        if not name:
-            return NO_LABEL
-        if name not in self._ids:
-            check_name(name)
-            self._ids[name] = len(self._ids)
-        return self._ids[name]
-
-
-def _is_label(value: object) -> bool:
-    """Return whether a value of JSON is a label or null."""
-    return value is None or isinstance(value, str) or type(value) is int
 
 
 class RowCollector:
@@ -154,14 +115,23 @@ class RowCollector:
     survey          what was counted of the rows that were taken
     """
 
-    def __init__(self, file: DataFile, ids: dict[str, int] | None = None, join: str = "") -> None:
+    def __init__(
+        self,
+        file: DataFile,
+        ids: dict[str, int] | None = None,
+        columns: TableColumns = DEFAULT_COLUMNS,
+    ) -> None:
         """Begin without rows.
 
-        ids   provisional ids of labels that were read before, which grow
-        join  the key of lines of JSON that is the same in the rows of one text; "": there is none
+        ids      provisional ids of labels that were read before, which grow
+        columns  of lines of JSON: the keys by which rows are joined, and of their weights
         """
         self.file = file
-        self._join = join
+        self._join = columns.join
+        self._weight = columns.weight
+        self._has_weight = not self._weight
+        self._row_weights = array("f")
+        self._label_weights = array("f")
         self._rows_of_keys = dict[Any, int]()
         self._joined_rows = array("i")
         self.survey = Survey(file)
@@ -171,7 +141,7 @@ class RowCollector:
         self.texts: list[str] = []
         self.named_features: list[dict[str, float]] = []
         self.ids = {} if ids is None else ids
-        self._id_of = _SpellingIds(self.ids).__getitem__
+        self._id_of = SpellingIds(self.ids).__getitem__
         self.labels, self.counts = array("i"), array("i")
         self.places = array("q")
 
@@ -204,9 +174,9 @@ class RowCollector:
             key = None
             if self._join:
                 key = "" if row.get(self._join) is None else row[self._join]
-            self.add_text(number, text, row["labels"], key)
+            self.add_text(number, text, row["labels"], key, row.get(self._weight))
         else:
-            self.add_named(number, row["features"], row["labels"])
+            self.add_named(number, row["features"], row["labels"], row.get(self._weight))
 
     def _take_fields(self, number: int, row: dict[str, Any]) -> None:
         """Make the text of a row of its fields; a row without any may have a text."""
@@ -226,7 +196,9 @@ class RowCollector:
             self.survey.n_lacking.update(name for name, cell in names if not cell)
         return fields.join(cells)
 
-    def add_text(self, number: int, text: str, labels: object, key: Any = None) -> None:
+    def add_text(
+        self, number: int, text: str, labels: object, key: Any = None, weight: Any = None
+    ) -> None:
         """Add a text with its labels; of several texts of one key the first one stays."""
         self.kind = "text"
         if key is not None:
@@ -239,13 +211,13 @@ class RowCollector:
         # the survey could count them at the end: then each text comes into the cache once more
         if not text or text.isspace():
             self.survey.n_blank += 1
-        self._add_labels(number, labels)
+        self._add_labels(number, labels, weight)
 
-    def add_named(self, number: int, features: object, labels: object) -> None:
+    def add_named(self, number: int, features: object, labels: object, weight: Any = None) -> None:
         """Add an instance of values by feature name, with its labels."""
         self.kind = "features"
         self.named_features.append(self._features(number, features))
-        self._add_labels(number, labels)
+        self._add_labels(number, labels, weight)
 
     def refuse_empty(self) -> None:
         """Raise BadData if no row was added, or none has a field that is named."""
@@ -259,6 +231,9 @@ class RowCollector:
                     None,
                     f"expected text in the field {name[:80]!r} of a row, found none in all rows",
                 )
+        if not self._has_weight:
+            expected = f"expected a weight above 0 in `{self._weight}`, found 0 in all rows"
+            raise self.file.fault(None, expected)
 
     def _features(self, number: int, features: object) -> dict[str, float]:
         """Return the values by feature name, checked."""
@@ -275,10 +250,26 @@ class RowCollector:
                 raise self.file.fault(number, f"{expected}, found {value}")
         return features
 
-    def _add_labels(self, number: int, labels: object) -> None:
+    def _weight_of(self, number: int, name: str, value: object) -> float:
+        try:
+            return LabelRows.weight_of(value)
+        except ValueError as error:
+            raise self.file.fault(number, f"{name}: {error}") from None
+
+    def _add_labels(self, number: int, labels: object, weight: object) -> None:
+        if self._weight:
+            self._row_weights.append(self._weight_of(number, f"`{self._weight}`", weight))
+            self._has_weight |= self._row_weights[-1] > 0
+        if isinstance(labels, dict):
+            self._fill_label_weights()
+            self._label_weights.extend(
+                self._weight_of(number, f"label {label[:40]!r}", of_label)
+                for label, of_label in labels.items()
+            )
+            labels = list(labels)
         if not isinstance(labels, list):
             if labels is not None:
-                expected = "expected an array as `labels`"
+                expected = "expected an array, or an object of weights, as `labels`"
                 raise self.file.fault(number, f"{expected}, found {what_is(labels)}")
             labels = []
         n_before = len(self.labels)
@@ -286,7 +277,7 @@ class RowCollector:
             # all labels at once: this takes half the time of a loop
             self.labels.extend(map(self._id_of, labels))
         except TypeError:
-            label = next(label for label in labels if not _is_label(label))
+            label = next(label for label in labels if not is_label_value(label))
             expected = "expected strings or whole numbers in `labels`"
             raise self.file.fault(number, f"{expected}, found {what_is(label)}") from None
         except BadNames as error:
@@ -304,6 +295,7 @@ class RowCollector:
         self.named_features = []
         self.labels, self.counts = array("i"), array("i")
         self.places = array("q")
+        self._row_weights, self._label_weights = array("f"), array("f")
         return dataset
 
     def finish(self, model: NameTable | None, source: str = "") -> Dataset:
@@ -335,6 +327,11 @@ class RowCollector:
             report=self.survey.report(source, list(self.ids)),
         )
 
+    def _fill_label_weights(self) -> None:
+        """Give all labels so far that have no weight the weight 1."""
+        n_missing = len(self.labels) - len(self._label_weights)
+        self._label_weights.extend(repeat(1.0, n_missing))
+
     def _take_labels(self) -> LabelRows:
         """Count the rows; return their labels with provisional ids, sorted within each row.
 
@@ -343,18 +340,30 @@ class RowCollector:
         counts, labels = (np.frombuffer(values, np.int32) for values in (self.counts, self.labels))
         places = np.frombuffer(self.places, np.int64)
         is_label = labels != NO_LABEL
+        label_weights = None
+        if self._label_weights:
+            self._fill_label_weights()
+            label_weights = np.frombuffer(self._label_weights, np.float32)
+            is_label &= label_weights > 0
         if not is_label.all():
             counts = np.diff(offsets(is_label)[offsets(counts)]).astype(np.int32)
             labels = labels[is_label]
+            label_weights = None if label_weights is None else label_weights[is_label]
         if self._joined_rows:
             joined_rows = np.frombuffer(self._joined_rows, np.int32)
             first_rows = np.unique(joined_rows, return_index=True)[1]
-            labels = labels[np.argsort(np.repeat(joined_rows, counts), kind="stable")]
+            order = np.argsort(np.repeat(joined_rows, counts), kind="stable")
+            labels = labels[order]
+            label_weights = None if label_weights is None else label_weights[order]
             counts = np.bincount(joined_rows, counts).astype(np.int32)
             places = places[first_rows]
             self.texts = [self.texts[row] for row in first_rows.tolist()]
-        indptr = offsets(counts)
-        rows = LabelRows(indptr, labels[: sort_labels(indptr, labels)], len(self.ids))
+        rows = LabelRows(offsets(counts), labels, len(self.ids))
+        if self._weight or label_weights is not None:
+            ones = np.ones(rows.n_rows, np.float32)
+            row_weights = np.array(self._row_weights) if self._weight else ones
+            rows = rows.weighed(row_weights, label_weights)
+        rows = sorted_labels(rows)
         texts = self.texts if self.kind == "text" else None
         self.survey.add(rows, texts, places, counts)
         return rows

@@ -2,12 +2,14 @@
 
 import unicodedata
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from xylem.base import Finding
+from xylem.base import Finding, what_is
 from xylem.datasets.findings import INVISIBLE, UNKNOWN_LABELS, folded_names
-from xylem_store import I32, NameTable, all_names, find_all
+from xylem.datasets.stream import DataFile
+from xylem_store import I32, NameTable, all_names, check_name, find_all
 
 _ENDS = "".join(INVISIBLE)
 
@@ -25,6 +27,56 @@ def label_name(spelling: str) -> str:
         bare = name
         name = name.strip(_ENDS).strip()
     return unicodedata.normalize("NFC", name)
+
+
+NO_LABEL = -1
+"""The id of null and of a blank label."""
+
+
+class SpellingIds(dict[Any, int]):
+    """The provisional id of the label that each spelling names; it grows by what is looked up."""
+
+    def __init__(self, ids: dict[str, int]) -> None:
+        super().__init__()
+        self._ids = ids
+
+    def __missing__(self, label: Any) -> int:
+        """Return the id of a new spelling. Raises TypeError for what is no label, and BadNames."""
+        if isinstance(label, str):
+            self[label] = i = self._id_of(label)
+            return i
+        # a number is no key: as keys, 1 and true are the same
+        if not is_label_value(label):
+            raise TypeError
+        return NO_LABEL if label is None else self._id_of(str(label))
+
+    def _id_of(self, spelling: str) -> int:
+        name = label_name(spelling)
+        if not name:
+            return NO_LABEL
+        if name not in self._ids:
+            check_name(name)
+            self._ids[name] = len(self._ids)
+        return self._ids[name]
+
+
+def is_label_value(value: object) -> bool:
+    """Return whether a value of JSON is a label or null."""
+    return value is None or isinstance(value, str) or type(value) is int
+
+
+def subject_labels(file: DataFile, number: int, subjects: object) -> list[object]:
+    """Return the URI of each subject, as Annif writes them; of one without a URI the label.
+
+    Raises BadData, which names the line.
+    """
+    if not isinstance(subjects, list):
+        raise file.fault(number, f"expected an array as `subjects`, found {what_is(subjects)}")
+    for subject in subjects:
+        if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
+            expected = "expected objects with `uri` or `label` in `subjects`"
+            raise file.fault(number, f"{expected}, found {what_is(subject)}")
+    return [subject.get("uri") or subject["label"] for subject in subjects]
 
 
 def find_in_model(model: NameTable, names: Sequence[str]) -> I32:

@@ -30,14 +30,15 @@ class _Memory(DataFile):
 
 
 def dataset_in_memory(
-    labels: LabelRows | Sequence[list[str]],
+    labels: LabelRows | Sequence[Any],
     model: NameTable | None,
     texts: list[str] | None,
     named_rows: list[dict[str, float]] | None,
 ) -> Dataset:
     """Return labels with the texts or the named features of their rows, as `read_dataset` does.
 
-    labels      the names of each row's labels; or ids, whose names are their numbers
+    labels      the names of each row's labels, in a list or with weights in a dictionary; or ids,
+                whose names are their numbers
     model       the label names of an existing model
     texts       a text for each row; None: the rows are no texts
     named_rows  the values by feature name of each row; None: they have other features, which the

@@ -11,9 +11,9 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from xylem.base import BadData, LabelRows, SparseRows, offsets
-from xylem.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
+from xylem.datasets.dataset import N_IDS_MAX, N_ROWS_MAX, sorted_labels
 from xylem.datasets.stream import DataFile, Progress
-from xylem.engine import sort_and_sum_rows, sort_labels
+from xylem.engine import sort_and_sum_rows
 from xylem_store import I32, I64
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")
@@ -65,7 +65,7 @@ def read_npz(
     present = data != 0
     indptr = offsets(present)[indptr]
     indices = indices[present]
-    labels = LabelRows(indptr, indices[: sort_labels(indptr, indices)], width)
+    labels = sorted_labels(LabelRows(indptr, indices, width))
     if rows.n_rows != labels.n_rows:
         raise labels_file.fault(
             None, f"expected {rows.n_rows} rows as in {path.name}, found {labels.n_rows}"

@@ -72,14 +72,15 @@ def read_dataset(
     suffix = format_of(file)
     if suffix in NAMED_FORMATS:
         refuse_names_file(label_names_file)
-        collector = RowCollector(file, join=columns.join)
+        collector = RowCollector(file, columns=columns)
         for _ in named_blocks(file, columns, collector):
             pass
         warning = file.warning if isinstance(file, CorpusDirectory) else None
         collected = collector.finish(labels, source_of(file.path))
         refuse(file, collected.report, strict=columns.strict)
         dataset = replace(collected, sha256=file.sha256, warning=warning)
-        return with_vectors(dataset, path, columns)
+        return with_vectors(dataset, path, columns).with_weight()
+    refuse_weights(file, columns)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)
     if suffix == ".npz":
@@ -152,6 +153,14 @@ def refuse_names_file(label_names_file: Path | None) -> None:
         )
 
 
+def refuse_weights(file: DataFile, columns: TableColumns) -> None:
+    """Raise BadParameter if rows shall have weights; call it for formats that have none."""
+    if columns.weight:
+        raise BadParameter(
+            f"weight column: expected a table or lines of JSON, found {file.path.name!r}"
+        ).with_path("weight_column")
+
+
 def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector) -> Iterator[None]:
     """Collect the rows of a file whose format is one of NAMED_FORMATS; yield after each block.
 
@@ -159,6 +168,8 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
     """
     file.options = options_of(file, columns)
     collector.are_named = bool(columns.texts)
+    if file.kind not in (*JSON_LINES, *TABLES):
+        refuse_weights(file, columns)
     if isinstance(file, CorpusDirectory):
         return text_blocks(collector, file.documents())
     if file.kind == ".txt":

@@ -53,6 +53,7 @@ class Survey:
     n_blank       how many of them have an empty or a blank text; whoever adds rows counts them
     n_lacking     how many lack a text in each of their fields; whoever joins fields counts them
     has_texts     whether rows are texts
+    weight        the sum of the weights of rows; None: they have none
     sizes         int64[n], how many rows have i labels
     label_rows    int64[n], how many rows have label i
     first_places  int64[n], the number of the first row of label i, for `file.place`; -1: none
@@ -65,6 +66,7 @@ class Survey:
         self.n_blank = 0
         self.has_texts = False
         self.n_lacking: Counter[str] = Counter()
+        self.weight: float | None = None
         self.sizes: I64 = np.zeros(1, np.int64)
         self.label_rows: I64 = np.zeros(0, np.int64)
         self.first_places: I64 = np.zeros(0, np.int64)
@@ -85,6 +87,8 @@ class Survey:
         lengths  int32[n], how many labels each row lists, also repeated ones
         """
         n_rows = labels.n_rows
+        if labels.weights is not None:
+            self.weight = (self.weight or 0.0) + float(labels.weights.rows.sum(dtype=np.float64))
         counts = np.diff(labels.indptr)
         if places is None:
             places = np.arange(self.n_rows + 1, self.n_rows + n_rows + 1, dtype=np.int64)
@@ -174,6 +178,7 @@ class Survey:
             options=tuple(self.file.options),
             findings=findings,
             without_fields={name: n for name, n in self.n_lacking.items() if n},
+            weight=self.weight,
         )
         collected = _reports.get()
         if collected is not None and report not in collected:

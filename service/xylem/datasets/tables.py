@@ -62,7 +62,8 @@ def table_rows(
     with closing(table):
         text_names = columns.texts.names
         label_names = _label_names(table.columns, columns) if with_labels else []
-        names = [*text_names, *label_names, *([columns.join] if columns.join else [])]
+        last = columns.join or columns.weight
+        names = [*text_names, *label_names, *([last] if last else [])]
         _check_columns(file, table.line, table.columns, names)
         if isinstance(table, ParquetTable):
             table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
@@ -83,7 +84,8 @@ def table_rows(
                     labels += _labels(cell, columns.separator, is_uris)
             text = join(columns.texts, cells[: len(text_names)])
             key = ("" if cells[-1] is None else cells[-1]) if columns.join else None
-            yield TextRow(line, text, labels, key)
+            weight = number_in(cells[-1]) if columns.weight else None
+            yield TextRow(line, text, labels, key, weight)
 
 
 class DelimitedTable:
@@ -143,11 +145,10 @@ _COLUMNS_QUOTED_MAX = 10
 
 def _label_names(header: Sequence[str], columns: TableColumns) -> list[str]:
     """Return the names of the columns of labels."""
-    text_names = columns.texts.names
     return [
         name
         for name in header
-        if name not in text_names
+        if name not in columns.texts_and_weight
         and any(fnmatchcase(name, pattern) for pattern in columns.label_columns)
     ] or [columns.labels or columns.label_columns[0]]
 
@@ -179,6 +180,14 @@ def _flagged(file: DataFile, line: int, names: Sequence[str], cells: Sequence[An
     return [name for name, flag in zip(names, flags, strict=True) if flag]
 
 
+def number_in(cell: Any) -> Any:
+    """Return the number in a cell of text; any other cell unchanged."""
+    try:
+        return float(cell) if isinstance(cell, str) else cell
+    except ValueError:
+        return cell
+
+
 def _labels(cell: Any, separator: str, is_uris: bool) -> list[Any]:
     """Return the labels in a cell: a text, a whole number, a list of these, or None.
 
@@ -206,8 +215,8 @@ class TableLines:
     def __init__(self, path: Path, columns: TableColumns, *, with_labels: bool = False) -> None:
         """Prepare to read.
 
-        with_labels  whether lines have `labels`, and `fields` if columns are named, because their
-                     text is made later; else lines have a `text`
+        with_labels  whether lines have `labels` and the weight, and `fields` if columns are named,
+                     because their text is made later; else lines have a `text`
 
         Raises BadData for a file that does not exist.
         """
@@ -220,6 +229,7 @@ class TableLines:
         self._place = 0
         self.number = 0
         self._with_labels = with_labels
+        self._weight = columns.weight
         self._fields = columns.texts or columns.fields
         file = DataFile(path, self._move)
         self.options = file.options
@@ -261,7 +271,11 @@ class TableLines:
     def _json_lines(self, rows: Iterator[TextRow]) -> Iterator[bytes]:
         for row in rows:
             self.number = row.place
-            labels = {"labels": row.labels} if self._with_labels else {}
+            labels: dict[str, Any] = {}
+            if self._with_labels:
+                labels = {"labels": row.labels}
+                if self._weight:
+                    labels[self._weight] = row.weight
             key = "text" if isinstance(row.text, str) else TextFields.key
             yield orjson.dumps({key: row.text, **labels}) + b"\n"
 

@@ -1,7 +1,7 @@
 """Labelled rows in the form a version needs: rows of its features, and true labels by its ids."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -53,6 +53,15 @@ class Labelled(NamedTuple):
     def n_true(self) -> int:
         """Return how many labels are true in all rows, also those that the model does not know."""
         return len(self.labels.indices) + int(self.unknown.sum())
+
+    def repeated(self) -> Self:
+        """Return each row as often as its weight says; a fraction is drawn, always alike."""
+        weights = self.labels.weights
+        if weights is None:
+            return self
+        rows = weights.copies(np.random.default_rng(0))
+        labels = self.labels.take(rows)._replace(weights=None)
+        return self._replace(rows=self.rows.take(rows), labels=labels, unknown=self.unknown[rows])
 
     def rows_learnt(self, model: Model) -> tuple[int, int]:
         """Return two numbers of rows: those with a label that a version has learnt, and the others.

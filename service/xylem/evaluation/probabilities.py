@@ -137,21 +137,23 @@ class ReliabilityBin(NamedTuple):
     share_true: float
 
 
-def reliability(scores: F32, are_true: Bools) -> list[ReliabilityBin]:
+def reliability(scores: F32, are_true: Bools, weights: F64 | None = None) -> list[ReliabilityBin]:
     """Return the bins of equal width that have predictions, ascending; at most N_BINS.
 
     Source: Guo, Pleiss, Sun, Weinberger 2017, "On calibration of modern neural networks", section
     2: a reliability diagram.
 
     scores, are_true  float32[n] in [0, 1], bool[n]: predictions, and whether their label is true
+    weights           float64[n], of the rows of the predictions; None: all are 1
     """
+    weights = np.ones(len(scores)) if weights is None else weights
     bins = np.minimum((scores * N_BINS).astype(np.int64), N_BINS - 1)
-    n = np.bincount(bins, minlength=N_BINS)
-    sums = np.bincount(bins, scores.astype(np.float64), N_BINS)
-    hits = np.bincount(bins, are_true, N_BINS)
+    n = np.bincount(bins, weights, N_BINS)
+    sums = np.bincount(bins, weights * scores, N_BINS)
+    hits = np.bincount(bins, weights * are_true, N_BINS)
     return [
         ReliabilityBin(
-            i / N_BINS, (i + 1) / N_BINS, int(n[i]), float(sums[i] / n[i]), float(hits[i] / n[i])
+            i / N_BINS, (i + 1) / N_BINS, round(n[i]), float(sums[i] / n[i]), float(hits[i] / n[i])
         )
         for i in np.flatnonzero(n).tolist()
     ]

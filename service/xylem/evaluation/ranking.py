@@ -4,10 +4,10 @@ Metrics of rankings are defined as by the Extreme Classification Repository.
 """
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from xylem.base import BadParameter, LabelRows
 from xylem_store import F64, I32, I64, Bools
@@ -158,10 +158,13 @@ def ranking_metrics(
     propensities        float64[n_labels] in (0, 1]
     unknown_propensity  of labels that the model does not know
 
+    A row of weight k counts as k rows. Labels with weights are true as all others are.
+
     There must be at least one row. Raises ValueError if the numbers of rows differ. Memory: O(n).
     Deterministic.
     """
     labels, unknown, _ = truth
+    of_rows = labels.weights and labels.weights.rows
     k_max = max(*KS, RECALL_K)
     sums, is_true = row_sums(ranked, labels, unknown, k_max)
     weights = 1.0 / np.asarray(propensities, np.float64)
@@ -169,9 +172,14 @@ def ranking_metrics(
     hit = is_true & (rank < k_max)
     first = rows_of(ranked.ptr)[hit], rank[hit], weights[ranked.labels[hit]]
     best = _best_weights(labels, unknown, weights, 1.0 / unknown_propensity, k_max)
+    if of_rows is not None:
+        first, best = ((row, ranks, weight * of_rows[row]) for row, ranks, weight in (first, best))
     figures: dict[str, float] = {}
-    figures |= {f"P@{k}": 100.0 * float(sums.hits[:, k - 1].mean()) / k for k in KS}
-    figures |= {f"nDCG@{k}": 100.0 * float((sums.gain / sums.ideal)[:, k - 1].mean()) for k in KS}
+    ndcg = sums.gain / sums.ideal
+    for name, table, divisors in (("P", sums.hits, KS), ("nDCG", ndcg, (1, 1, 1))):
+        for k, divisor in zip(KS, divisors, strict=True):
+            mean = np.average(table[:, k - 1], weights=of_rows)
+            figures[f"{name}@{k}"] = 100.0 * float(mean) / divisor
     for name, gains, ideal in (
         ("PSP", np.ones(k_max), 1.0),
         ("PSnDCG", _discounts(k_max), sums.ideal),
@@ -185,7 +193,8 @@ def ranking_metrics(
         ratios = np.divide(weighed, ideal_sums, out=np.zeros(k_max), where=ideal_sums > 0)
         figures |= {f"{name}@{k}": 100.0 * float(ratios[k - 1]) for k in KS}
     n_true = np.maximum(np.diff(labels.indptr) + unknown, 1)
-    figures[f"R@{RECALL_K}"] = 100.0 * float((sums.hits[:, RECALL_K - 1] / n_true).mean())
+    recall = sums.hits[:, RECALL_K - 1] / n_true
+    figures[f"R@{RECALL_K}"] = 100.0 * float(np.average(recall, weights=of_rows))
     return figures
 
 
@@ -263,34 +272,38 @@ def f_measures(predicted: PredictedRows, truth: Truth, empty: EmptyConvention) -
     truth      labels that the model does not know count as missed in micro-F and instance-F;
                macro-F is the mean over K + n_unknown labels, where unknown ones have 0
 
+    A row of weight k counts as k rows.
+
     There must be at least one row and one label. Raises ValueError if the numbers of rows differ.
     Deterministic.
     """
     labels, unknown, n_unknown = truth
+    of_rows = labels.weights and labels.weights.rows
     hits = np.bincount(
         rows_of(predicted.ptr)[mark_true(predicted, labels)], minlength=labels.n_rows
     )
     rows = np.stack([hits, np.diff(labels.indptr) + unknown + np.diff(predicted.ptr)], axis=1)
+    sums = rows.sum(0) if of_rows is None else of_rows.astype(np.float64) @ rows
     of_labels = count_labels(predicted, labels).f(empty)
     return FMeasures(
         100.0 * float(of_labels.sum()) / (labels.n_labels + n_unknown),
-        100.0 * float(f_scores(rows.sum(0, keepdims=True), empty)[0]),
-        100.0 * float(f_scores(rows, empty).mean()),
+        100.0 * float(f_scores(sums[None], empty)[0]),
+        100.0 * float(np.average(f_scores(rows, empty), weights=of_rows)),
         empty,
     )
 
 
 class LabelCounts(NamedTuple):
-    """The decisions about each label, int64[K] each.
+    """The decisions about each label, int64[K] each; float64 if rows have weights.
 
     support    rows in which it is true
     hits       rows in which it is true and predicted
     predicted  rows in which it is predicted
     """
 
-    support: I64
-    hits: I64
-    predicted: I64
+    support: NDArray[Any]
+    hits: NDArray[Any]
+    predicted: NDArray[Any]
 
     def f(self, empty: EmptyConvention) -> F64:
         """Return F of each label in [0, 1], float64[K]."""
@@ -299,12 +312,19 @@ class LabelCounts(NamedTuple):
 
 def count_labels(decided: PredictedRows, truth: LabelRows) -> LabelCounts:
     """Return the counts of each label. Raises ValueError if the numbers of rows differ."""
-    columns = truth.indices, decided.labels[mark_true(decided, truth)], decided.labels
-    return LabelCounts(*(np.bincount(labels, minlength=truth.n_labels) for labels in columns))
+    is_hit = mark_true(decided, truth)
+    of_decided = truth.weights_at(decided.ptr)
+    of_hits = None if of_decided is None else of_decided[is_hit]
+    n = truth.n_labels
+    return LabelCounts(
+        support=np.bincount(truth.indices, truth.weights_at(truth.indptr), n),
+        hits=np.bincount(decided.labels[is_hit], of_hits, n),
+        predicted=np.bincount(decided.labels, of_decided, n),
+    )
 
 
-def f_scores(counts: I64, empty: EmptyConvention) -> F64:
-    """Return F in [0, 1] of each pair (hits, true + predicted), int64[n, 2]."""
+def f_scores(counts: NDArray[Any], empty: EmptyConvention) -> F64:
+    """Return F in [0, 1] of each pair (hits, true + predicted), int64[n, 2] or float64[n, 2]."""
     f = np.full(len(counts), 1.0 if empty == "one" else 0.0)
     np.divide(2.0 * counts[:, 0], counts[:, 1], out=f, where=counts[:, 1] > 0)
     return f

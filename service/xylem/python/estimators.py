@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 if TYPE_CHECKING:
     from xylem.python.model import Model
@@ -38,7 +38,7 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     With many labels, predictions are sparse if `y` was sparse in `fit`: use a sparse `y` for more
     than some thousand labels. `fit` sets `classes_`, the class of each column; `n_features_in_`;
-    `threshold_`. `fit` takes no sample weights.
+    `threshold_`.
     """
 
     def __init__(
@@ -63,11 +63,13 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on a matrix of features, sparse or dense, and the rows' labels.
 
-        y  an indicator matrix with n rows and a column for each label, sparse or dense; or n
-           classes
+        y              an indicator matrix with n rows and a column for each label, sparse or dense;
+                       or n classes
+        sample_weight  the weight of each row; None: all are 1. A threshold is chosen on held-out
+                       rows of which each counts once
         """
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
@@ -85,15 +87,18 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             cells = (np.ones(len(codes), np.float32), (np.arange(len(codes)), codes))
             labels = csr_matrix(cells, shape=(len(codes), len(self.classes_)))
         matrix = csr_matrix(X)
+        weights = None if sample_weight is None else _check_sample_weight(sample_weight, matrix)
         self.threshold_: Any = THRESHOLD
         if self._is_multilabel:
             self.threshold_ = (
-                self._threshold(matrix, labels) if self.threshold == AUTO else self.threshold
+                self._threshold(matrix, labels, weights)
+                if self.threshold == AUTO
+                else self.threshold
             )
-        self._model = self._train(matrix, labels)
+        self._model = self._train(matrix, labels, weights)
         return self
 
-    def _train(self, matrix: csr_matrix, labels: csr_matrix) -> Model:
+    def _train(self, matrix: csr_matrix, labels: csr_matrix, weights: Any) -> Model:
         """Train a label tree with the parameters that are not None."""
         from xylem.python.making import train
 
@@ -103,9 +108,17 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         }
         seed = int(self.random_state)
         threads = self._threads()
-        return train(matrix, labels, seed=seed, threads=threads, progress=False, **parameters)
+        return train(
+            matrix,
+            labels,
+            seed=seed,
+            threads=threads,
+            sample_weight=weights,
+            progress=False,
+            **parameters,
+        )
 
-    def _threshold(self, matrix: csr_matrix, labels: csr_matrix) -> float:
+    def _threshold(self, matrix: csr_matrix, labels: csr_matrix, weights: Any) -> float:
         """Return the threshold with the best micro-F on rows that a trial model is not trained on.
 
         Returns THRESHOLD if there are too few rows, or if either part of them has no labels.
@@ -116,7 +129,8 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         training_rows = np.sort(order[n_rows // HELD_OUT_PARTS :])
         if n_rows < ROWS_MIN or not labels[held_out_rows].nnz or not labels[training_rows].nnz:
             return THRESHOLD
-        trial = self._train(matrix[training_rows], labels[training_rows])
+        trial_weights = None if weights is None else weights[training_rows]
+        trial = self._train(matrix[training_rows], labels[training_rows], trial_weights)
         return trial._best_threshold(
             matrix[held_out_rows], labels[held_out_rows], self.top_r, self._threads()
         )

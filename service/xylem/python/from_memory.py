@@ -24,6 +24,7 @@ from xylem.base import (
 )
 from xylem.datasets import N_IDS_MAX, dataset_in_memory
 from xylem.engine import rows_of_csr
+from xylem.python.sample_weight import weighed_rows
 from xylem_store import F32, NameTable
 
 Kind = Literal["text", "features", "matrix"]
@@ -86,10 +87,12 @@ def dataset_from_memory(
     n_features: int | None = None,
     fields: TextFields = TextFields(),
     vectors: object = None,
+    sample_weight: object = None,
 ) -> Dataset:
     """Return instances and their labels as `read_dataset` returns those of a file.
 
-    labels      a list of names or whole numbers for each instance; or an indicator matrix, sparse
+    labels      a list of names or whole numbers for each instance, or a mapping from these to
+                their weights; or an indicator matrix, sparse
                 or an array, in which a value in a row and a column gives the row that label. The
                 label's name is the number of the column, or the model's name of that id. Columns
                 beyond the model's are labels that it does not know. Lists are such a matrix, too,
@@ -99,6 +102,7 @@ def dataset_from_memory(
     n_features  the number of features of that model
     fields      the fields that texts were joined of
     vectors     a matrix of floats with a row for each text; None: there are no vectors
+    sample_weight  the weight of each instance, None: all are 1; one of weight 0 is left out
 
     Raises BadData, which names the row, from 0, and BadInstance.
     """
@@ -107,20 +111,21 @@ def dataset_from_memory(
         raise BadData("instances: expected one at least, found none")
     labels = _indicators_of(labels)
     if is_matrix(labels):
-        checked_labels: LabelRows | list[list[str]] = _indicator_labels(labels, checked.n_rows)
+        checked_labels: LabelRows | list[Any] = _indicator_labels(labels, checked.n_rows)
     else:
-        checked_labels = label_lists(labels, checked.n_rows)
+        checked_labels = label_lists(labels, checked.n_rows, with_weights=True)
     texts = checked.rows if checked.kind == "text" else None
     named_rows = checked.rows if checked.kind == "features" else None
     dataset = dataset_in_memory(checked_labels, model, texts, named_rows)
     vector_rows = vectors_from_memory(vectors, checked)
-    return replace(
+    dataset = replace(
         dataset,
         sha256=_digest(checked, checked_labels, vector_rows),
         rows=checked.matrix,
         vectors=vector_rows,
         fields=fields,
     )
+    return dataset if sample_weight is None else weighed_rows(dataset, sample_weight)
 
 
 def vectors_from_memory(vectors: Any, instances: InMemoryInstances) -> F32 | None:
@@ -169,20 +174,24 @@ def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
     return LabelRows(offsets(is_set)[matrix.indptr], matrix.indices[is_set], matrix.n_features)
 
 
-def label_lists(labels: object, n_rows: int) -> list[list[str]]:
+def label_lists(labels: object, n_rows: int, *, with_weights: bool = False) -> list[Any]:
     """Return the label names of each of `n_rows` rows; whole numbers become names.
+
+    with_weights  whether a row may be a mapping from labels to weights; it stays a mapping
 
     Raises BadData.
     """
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
         expected = "a list of labels for each instance, or an indicator matrix"
         raise BadData(f"labels: expected {expected}, found {type(labels).__name__}")
-    rows: list[list[str]] = []
+    rows: list[Any] = []
     for i, row in enumerate(labels):
         if is_missing(row):
             rows.append([])
             continue
-        if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
+        is_weighed = with_weights and isinstance(row, Mapping)
+        is_list = isinstance(row, Iterable) and not isinstance(row, str | bytes | Mapping)
+        if not is_list and not is_weighed:
             hint = ": write [[3], [1]] for one label a row" if isinstance(row, int | float) else ""
             expected = f"labels: row {i}: expected a list of strings"
             raise BadData(f"{expected}, found {describe(row)}{hint}")
@@ -192,7 +201,7 @@ def label_lists(labels: object, n_rows: int) -> list[list[str]]:
                 raise BadData(
                     f"labels: row {i}: expected a list of strings, found {describe(name)} in it"
                 )
-        rows.append([str(name) for name in names])
+        rows.append({str(name): row[name] for name in names} if is_weighed else [*map(str, names)])
     if len(rows) != n_rows:
         raise BadData(f"labels: expected {n_rows} rows, as many as instances, found {len(rows)}")
     return rows

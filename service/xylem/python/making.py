@@ -44,8 +44,9 @@ def train(
                   sparse or an array, with a row for each instance; or, with text_column, a frame of
                   pandas, polars or pyarrow, a Hugging Face data set, or a list of mappings from
                   fields to texts
-    labels        a list of names or whole numbers for each instance, or an indicator matrix, sparse
-                  or an array, with a column for each label
+    labels        a list of names or whole numbers for each instance, a dictionary from these to
+                  their weights, or an indicator matrix, sparse or an array, with a column for each
+                  label
     trainer       a trainer of `xylem train`; docs/trainers/ describes them
     weights       the type of stored weights: float32, bfloat16 or int8
     threads       the number of cores if left out
@@ -55,6 +56,8 @@ def train(
     label_column  the column of a frame with a list of label names in each row, in place of labels
     vectors       a vector beside each text, as a sentence encoder makes it: float[n, numbers]; the
                   model then takes such vectors wherever it takes texts
+    sample_weight  the weight of each instance: one of weight 2 counts as two, one of weight 0 as
+                  none (docs/rows.md)
     progress      whether a progress bar is shown, on a terminal and in a notebook
     parameters    those of the trainer by their names, those of the features as `features_NAME` (for
                   `features.NAME`), and of vectors as `vectors_NAME`; `encoder` is a folder with a
@@ -65,6 +68,7 @@ def train(
     from 0.
     """
     encoder = parameters.pop("encoder", None)
+    sample_weight = parameters.pop("sample_weight", None)
     request = TrainRequest(
         trainer=trainer,
         data=Path(),
@@ -77,6 +81,7 @@ def train(
         *columns_from_memory(instances, labels, text_column, label_column),
         fields=fields_of(text_column),
         vectors=vectors,
+        sample_weight=sample_weight,
     )
     chosen = None
     if encoder is not None and vectors is not None:

@@ -48,6 +48,7 @@ class ThresholdOptions(TypedDict, total=False):
 
     kappa  the least probability of an estimate
     start  the start values of OFO
+    sample_weight  the weights of the rows
     objective  the F-measure to tune for: "macro" gives each label a threshold; "micro" and
                "instance" give all one, and a row a limit of labels
     """
@@ -55,6 +56,7 @@ class ThresholdOptions(TypedDict, total=False):
     kappa: float | Literal["auto"] | None
     start: tuple[float, float] | None
     objective: Literal["macro", "micro", "instance"]
+    sample_weight: Any
 
 
 class Model(PredictingModel):
@@ -75,6 +77,7 @@ class Model(PredictingModel):
         text_column: TextColumn = None,
         label_column: str | None = None,
         vectors: Any = None,
+        sample_weight: Any = None,
         empty_labels: str = "zero",
         progress: bool = True,
     ) -> dict[str, Any]:
@@ -84,12 +87,13 @@ class Model(PredictingModel):
         none. `unknown_labels` is the number of labels that the model does not know, and
         `unknown_label_names` has the first of them.
 
-        Instances, labels, columns and vectors are as in `train`. `empty_labels` is the F of a
-        label that is never true and never predicted: "zero" as in scikit-learn, "one" as in the
-        papers.
+        Instances, labels, columns, vectors and weights are as in `train`. `empty_labels` is the F
+        of a label that is never true and never predicted: "zero" as in scikit-learn, "one" as in
+        the papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
-        labelled = self._labelled(instances, labels, text_column, label_column, vectors)
+        rows = instances, labels, text_column, label_column
+        labelled = self._labelled(*rows, vectors, sample_weight)
         tuned = self._tuned_state()
         with progress_bar(progress) as show:
             return evaluate_rows(
@@ -177,16 +181,19 @@ class Model(PredictingModel):
     ) -> Model:
         """Return this model with thresholds that are tuned for macro-F, or for another objective.
 
-        They are used with `threshold="tuned"`. Instances, labels, columns and vectors are as in
-        `train`: rows that the model was not trained on. `method` and the options are those of
+        They are used with `threshold="tuned"`. Instances, labels, columns, vectors and weights are
+        as in `train`: rows that the model was not trained on. `method` and the options are those of
         `xylem thresholds`. `report["thresholds"]` has the figures on the rows. For a loaded version
         the thresholds are stored at once, in the version's store; for other models `save` stores
         them.
         """
+        fields: dict[str, Any] = {**options}
+        sample_weight = fields.pop("sample_weight", None)
         request = request_of(
-            [method], _ROWS, None, empty_labels, threads=n_threads(threads), **options
+            [method], _ROWS, None, empty_labels, threads=n_threads(threads), **fields
         )
-        labelled = self._labelled(instances, labels, text_column, label_column, vectors)
+        rows = instances, labels, text_column, label_column
+        labelled = self._labelled(*rows, vectors, sample_weight)
         with progress_bar(progress) as show:
             outcomes = tune(self._opened, request, show, labelled)
         if self._home is not None:
@@ -257,11 +264,18 @@ class Model(PredictingModel):
         text_column: TextColumn = None,
         label_column: str | None = None,
         vectors: Any = None,
+        sample_weight: Any = None,
     ) -> Labelled:
         """Return the rows of instances with their labels, as this model's features and ids."""
         fields = self._featurizer.fields
         rows = columns_from_memory(instances, labels, text_column, label_column, fields)
         self._refuse_matrix(rows[0])
         n_features = self._opened.manifest.n_features
-        dataset = dataset_from_memory(*rows, self._opened.labels, n_features, vectors=vectors)
+        dataset = dataset_from_memory(
+            *rows,
+            self._opened.labels,
+            n_features,
+            vectors=vectors,
+            sample_weight=sample_weight,
+        )
         return labelled_dataset(dataset, self._featurizer)

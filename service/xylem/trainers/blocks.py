@@ -21,8 +21,10 @@ from xylem.trainers.classifiers import (
     Solve,
     SolverOptions,
     TileRange,
+    WeightsOfTile,
     aligned,
     chunk_of,
+    count_positives,
     every_child,
     members_of,
     merge_chunks,
@@ -122,7 +124,7 @@ class _SolveWork:
     scale: F32 | None
     solving: SolverOptions
     seed: int
-    n_root: int
+    n_root: float
     n_features: int
 
     def workspace(self) -> I32:
@@ -152,8 +154,11 @@ class _SolveWork:
         pieces = [TileRange(node, 0, solve.n_tiles(node)) for node in work.nodes]
         return [chunk_of(solve.run(piece, workspace, stop)) for piece in pieces]
 
-    def _rows_in(self, labels: LabelRows, node: int, bounds: I64) -> tuple[I32, U16]:
-        """Return the rows of a block that reach a node, and the set of children (bits) of each.
+    def _rows_in(
+        self, labels: LabelRows, node: int, bounds: I64
+    ) -> tuple[I32, U16, WeightsOfTile | None]:
+        """Return the rows of a block that reach a node, the set of children (bits) of each, and
+        their weights; None: all are 1.
 
         The bits are of the children in `bounds` for which the row is positive.
         """
@@ -165,7 +170,15 @@ class _SolveWork:
         in_tile = (child >= 0) & (child < len(bounds) - 1)
         positive = np.zeros(len(node_rows), np.uint16)
         np.bitwise_or.at(positive, position[in_tile], (1 << child[in_tile]).astype(np.uint16))
-        return node_rows, positive
+        weights = None
+        if labels.weights is not None:
+            weights = WeightsOfTile.of_entries(
+                labels.weights.rows[node_rows],
+                position[in_tile],
+                child[in_tile],
+                labels.weights.labels[is_below][in_tile],
+            )
+        return node_rows, positive, weights
 
     def _solve_top(self, work: _Work, duals: int, rank: I32, stop: U8) -> Chunk:
         """Return the classifiers of a tile of a large node, trained block after block.
@@ -180,14 +193,16 @@ class _SolveWork:
         bounds = self.shape.child_bounds(node)[work.tile * LANES : (work.tile + 1) * LANES + 1]
         n_children = len(bounds) - 1
         n_rows = []
-        n_positive = np.zeros(n_children, np.int64)
+        n_all = 0.0
+        n_positive = np.zeros(n_children)
         for block in blocks:
-            node_rows, positive = self._rows_in(block.get().labels, node, bounds)
+            node_rows, positive, row_weights = self._rows_in(block.get().labels, node, bounds)
             n_rows.append(len(node_rows))
-            n_positive += np.count_nonzero(
-                positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1, axis=1
-            )
-        costs = solving.costs_at(self.n_root, sum(n_rows), n_positive)
+            is_positive = positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1
+            n_block, n_block_positive = count_positives(is_positive, None, row_weights)
+            n_positive += n_block_positive
+            n_all += n_block
+        costs = solving.costs_at(self.n_root, n_all, n_positive)
         ends = offsets(n_rows)
         weights = aligned(self.n_features + 1)
         live = (1 << n_children) - 1
@@ -199,7 +214,7 @@ class _SolveWork:
                 np.random.default_rng(derived_seed(*words)).permutation(len(blocks)).tolist()
             ):
                 data = blocks[number].get()
-                node_rows, positive = self._rows_in(data.labels, node, bounds)
+                node_rows, positive, row_weights = self._rows_in(data.labels, node, bounds)
                 rows = scale_features(data.rows, self.scale)
                 n = len(node_rows)
                 problem = localise(rows, node_rows, rank, *NO_ROOM)
@@ -216,14 +231,15 @@ class _SolveWork:
                 os.preadv(duals, [tile.alpha.data], offset)
                 old_alpha = tile.alpha.copy()
                 solver_options = (solving.eps, 1, derived_seed(*words, number), stop)
+                row_costs = costs[None] if row_weights is None else costs * row_weights.lanes
+                solve = SOLVERS[solving.loss]
                 unfinished |= max(
-                    0,
-                    -int(SOLVERS[solving.loss](problem, tile, n_children, costs, *solver_options)),
+                    0, -int(solve(problem, tile, n_children, row_costs, *solver_options))
                 )
                 weights[block_features] = np.where(moves, tile.weights, weights[block_features])
                 os.pwrite(duals, np.where(moves, tile.alpha, old_alpha).data, offset)
                 # frees the memory before the next block is loaded
-                del data, rows, problem, tile, old_alpha
+                del data, rows, problem, tile, old_alpha, row_weights, row_costs
             live &= unfinished
             if stop[0] or not live:
                 break
@@ -341,7 +357,7 @@ def train_blocks(
         n_done += 1
         tools.progress("classifiers", n_done, len(works))
 
-    counts = blocks.census.n_labelled, blocks.census.n_features
+    counts = blocks.census.weighed.labelled, blocks.census.n_features
     tools.crew.steps(
         _SolveWork(mixed, shape, place, scale, solving, tools.seed, *counts), works, done
     )

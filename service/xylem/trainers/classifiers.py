@@ -1,5 +1,7 @@
 """Training of the classifiers of a label tree: one-versus-rest for the children of each node."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -21,7 +23,7 @@ from xylem.trainers.kernels.problem import (
 from xylem.trainers.kernels.solver import Tile, solve_logistic, solve_one, solve_squared_hinge
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Tools, derived_seed
-from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
+from xylem_store import F32, F64, I32, I64, LANES, U8, U16, Chunk
 
 Loss = Literal["squared_hinge", "logistic"]
 SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
@@ -52,11 +54,11 @@ class SolverOptions(NamedTuple):
     prune: float
     tail: int = 0
 
-    def costs_at(self, n_root: int, n_rows: int, n_positive: I64 | F32) -> F32:
+    def costs_at(self, n_root: float, n_rows: float, n_positive: I64 | F32 | F64) -> F32:
         """Return float32[LANES]: the costs of the children of a tile.
 
-        n_root, n_rows  rows of the root and of the node
-        n_positive      positive rows of each child
+        n_root, n_rows  rows of the root and of the node; if rows have weights, the sums of these
+        n_positive      positive rows of each child, or the sums of their weights
 
         Lanes beyond the last child get the cost of a child with all rows.
         """
@@ -72,6 +74,7 @@ class Members(NamedTuple):
           end of further rows that carry none of these labels. They are negatives at the root, and
           are not used at other nodes
     rows  int32[..]      ascending within a label
+    weights  of the rows; those of labels are in the order of `rows`. None: all are 1
     """
 
     def end(self, shape: Shape, node: int) -> int:
@@ -81,8 +84,15 @@ class Members(NamedTuple):
         """
         return len(self.ptr) - 1 if node == 0 else int(shape.last[node])
 
+    def n_rows(self) -> float:
+        """Return the number of rows with a label; if they have weights, the sum of these."""
+        if self.weights is None:
+            return int(np.count_nonzero(np.bincount(self.rows)))
+        return float(self.weights.rows[np.unique(self.rows)].sum(dtype=np.float64))
+
     ptr: I64
     rows: I32
+    weights: Any = None
 
 
 class RowSample(NamedTuple):
@@ -100,15 +110,46 @@ class RowSample(NamedTuple):
     old_members: Members
 
 
-def count_positives(is_positive: I64, sample: RowSample | None) -> tuple[I64 | F32, int]:
-    """Return (the number of positive rows of each child of a tile, the number of rows of the node).
+class WeightsOfTile(NamedTuple):
+    """How much the n rows of a node count for the children of a tile.
+
+    rows   float32[n]         as negatives
+    lanes  float32[n, LANES]  for each child; lanes beyond the last child are those of negatives
+    """
+
+    rows: F32
+    lanes: F32
+
+    @staticmethod
+    def of_entries(rows: F32, position: I64, lane: I64, weight: F32) -> WeightsOfTile:
+        """Return the weights; a row counts for a child as its label of the largest weight does.
+
+        position, lane, weight  of each label of the children: its row, its child and its weight
+        """
+        lanes = np.repeat(rows, LANES)
+        cells = position * LANES + lane
+        lanes[cells] = 0
+        np.maximum.at(lanes, cells, weight)
+        return WeightsOfTile(rows, lanes.reshape(-1, LANES))
+
+
+def count_positives(
+    is_positive: I64, sample: RowSample | None, weights: WeightsOfTile | None
+) -> tuple[float, I64 | F32 | F64]:
+    """Return (the number of rows of the node, the number of positive rows of each child of a tile).
+
+    If rows have weights, the numbers are sums of these.
 
     is_positive  int64[children, rows]  1 where a row is positive for a child
-    sample       the rows and their weights; None: all rows of the node, each of weight 1
+    sample       the rows and their weights; None: all rows of the node
+    weights      of all rows of the node; None: each row has weight 1
     """
+    if weights is not None:
+        of_positives = is_positive.T * weights.lanes[:, : len(is_positive)]
+        return float(weights.rows.sum(dtype=np.float64)), of_positives.sum(0, np.float64)
     if sample is None:
-        return np.count_nonzero(is_positive, axis=1), is_positive.shape[1]
-    return is_positive @ sample.weight, round(sample.weight.sum(dtype=np.float64))
+        return is_positive.shape[1], np.count_nonzero(is_positive, axis=1)
+    return round(sample.weight.sum(dtype=np.float64)), is_positive @ sample.weight
 
 
 class ChildTraining(NamedTuple):
@@ -154,10 +195,13 @@ class TileWeights(NamedTuple):
     bias: F32
 
 
-def members_of(ptr: I64, rows: I32, labels: I32) -> Members:
+def members_of(ptr: I64, rows: I32, weights: Any, labels: I32) -> Members:
     """Return the members of `labels`, given the rows of all labels (`rows_by_label`)."""
     counts = np.diff(ptr)[labels]
-    return Members(offsets(counts), rows[ranges(ptr[labels], counts)])
+    entries = ranges(ptr[labels], counts)
+    if weights is not None:
+        weights = weights._replace(labels=weights.labels[entries])
+    return Members(offsets(counts), rows[entries], weights)
 
 
 def every_child(shape: Shape, nodes: Iterable[int]) -> dict[int, ChildTraining]:
@@ -185,14 +229,13 @@ def train_classifiers(
              all children of all inner nodes, from 0 (`every_child`)
     """
     trained = every_child(shape, shape.inner.tolist()) if trained is None else trained
-    n_root = int(np.count_nonzero(np.bincount(members.rows)))
     solve = Solve(
         rows=rows,
         shape=shape,
         members=members,
         solving=solving,
         seed=tools.seed,
-        n_root=n_root,
+        n_root=members.n_rows(),
         trained=trained,
     )
     pieces = sorted(solve.pieces(), key=lambda piece: -solve.visits(piece))
@@ -244,7 +287,7 @@ class Solve:
     members: Members
     solving: SolverOptions
     seed: int
-    n_root: int
+    n_root: float
     trained: Mapping[int, ChildTraining]
 
     def n_tiles(self, node: int) -> int:
@@ -266,6 +309,25 @@ class Solve:
             step = max(1, _PIECE // max(1, 10 * min(self._carried(node), self.rows.n_rows)))
             for first in range(0, n_tiles, step):
                 yield TileRange(node, first, min(n_tiles, first + step))
+
+    def _weights_of_tile(
+        self, node_rows: I32, firsts: I64, lasts: I64, place: I32
+    ) -> WeightsOfTile | None:
+        """Return the weights of a node's rows for a tile; None: all are 1.
+
+        firsts, lasts, place  as for `positives`
+        """
+        weights = self.members.weights
+        if weights is None:
+            return None
+        counts = self.members.ptr[lasts] - self.members.ptr[firsts]
+        entries = ranges(self.members.ptr[firsts], counts)
+        return WeightsOfTile.of_entries(
+            weights.rows[node_rows],
+            place[self.members.rows[entries]].astype(np.int64) - 1,
+            np.repeat(np.arange(len(counts)), counts),
+            weights.labels[entries],
+        )
 
     def workspace(self) -> tuple[I32, I32]:
         """Return the workspace of a thread."""
@@ -318,8 +380,12 @@ class Solve:
             n_children = len(tile_children)
             row_masks = positive(self.members, tile_children)
             is_positive = row_masks >> np.arange(n_children, dtype=np.uint16)[:, None] & 1
-            n_positive, n_all = count_positives(is_positive, sample)
-            costs = solving.costs_at(self.n_root, n_all, n_positive)
+            row_weights = self._weights_of_tile(
+                node_rows, bounds[tile_children], bounds[tile_children + 1], place
+            )
+            costs = solving.costs_at(
+                self.n_root, *count_positives(is_positive, sample, row_weights)
+            )
             solver_options: Any = (
                 solving.eps,
                 solving.epochs_max,
@@ -361,7 +427,13 @@ class Solve:
                     stop,
                 )
             else:
-                SOLVERS[solving.loss](problem, tile, n_children, costs, *solver_options)
+                SOLVERS[solving.loss](
+                    problem,
+                    tile,
+                    n_children,
+                    costs[None] if row_weights is None else costs * row_weights.lanes,
+                    *solver_options,
+                )
             solved.append(solved_of(tile.weights, problem.used, ascending, n_children, solving))
         forget_rows(node_rows, place)
         return solved

@@ -99,7 +99,8 @@ def deal_blocks(blocks: Blocks, tools: Tools) -> list[RowsHandle]:
 
 def _count_features(block: RowsHandle) -> FeatureCounts:
     """Count the features of a block, but for those of the tail."""
-    return count_features(block.get().rows.without_tail())
+    data = block.get()
+    return count_features(data.rows.without_tail(), data.labels.weights)
 
 
 def _sum_rows(block: RowsHandle, scale: F32 | None, bounds: list[int]) -> list[SparseRows]:

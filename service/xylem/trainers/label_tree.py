@@ -105,7 +105,7 @@ class ClassifierParameters(Parameters):
         "in blocks",
     )
 
-    def solving(self, n_rows: int, n_nonzeros: int, tail: int) -> SolverOptions:
+    def solving(self, n_rows: float, n_nonzeros: float, tail: int) -> SolverOptions:
         """Return the options of the training on n_rows rows with n_nonzeros values in total.
 
         tail  as in SparseRows
@@ -181,7 +181,7 @@ def _shapes_of_rows(
     data: TrainingSet, p: ClassifierParameters, tools: Tools
 ) -> Iterator[tuple[Tools, Shape, Members]]:
     """Yield (tools of the tree, shape, members) of each tree of rows in memory."""
-    ptr, rows = rows_by_label(data.labels)
+    ptr, rows, weights = rows_by_label(data.labels)
     labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
 
     def represent() -> SparseRows:
@@ -189,7 +189,7 @@ def _shapes_of_rows(
         return label_representations(data.rows.without_tail(), data.labels, tools)
 
     for tree_tools, shape in _shapes(labels, represent, p, tools):
-        yield tree_tools, shape, members_of(ptr, rows, shape.labels)
+        yield tree_tools, shape, members_of(ptr, rows, weights, shape.labels)
 
 
 def _cluster_labels(
@@ -220,10 +220,10 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
     is trained on all rows with labels. Rows of a stream are stored in blocks. Raises BadData.
     """
     census = source.census
-    solving = parameters.solving(census.n_rows, census.n_nonzeros, census.tail)
+    solving = parameters.solving(census.weighed.rows, census.weighed.nonzeros, census.tail)
     if source.reads == "rows":
         data = all_rows(source)
-        weighed = weigh(data.rows, parameters.idf)
+        weighed = weigh(data.rows, parameters.idf, data.labels.weights)
         data = data._replace(rows=weighed.rows)
         trees = [
             grow(weighed, shape, members, solving, tree_tools)
@@ -256,7 +256,7 @@ def estimate_label_tree(
     data: TrainingSet, parameters: ClassifierParameters, tools: Tools
 ) -> SizeEstimate:
     """Return a bound on the size of the model that `fit_label_tree` would train on these rows."""
-    data = data._replace(rows=weigh(data.rows, parameters.idf).rows)
+    data = data._replace(rows=weigh(data.rows, parameters.idf, data.labels.weights).rows)
     shapes = [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)]
     return estimate_size(data, shapes, tools)
 
@@ -303,6 +303,7 @@ LABEL_TREE: TrainerSpec[Any] = TrainerSpec(
     reads="passes",
     growth=regrow_label_tree,
     alone=lambda p: None,
+    weighs=lambda p: True,
     worker_bytes=lambda data, p: solver_bytes(data.rows),
 )
 

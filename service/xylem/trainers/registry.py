@@ -33,8 +33,16 @@ from xylem.trainers.plt.trainer import PLT
 from xylem.trainers.ranking.forest import FASTXML, PFASTREXML
 from xylem.trainers.regrowing import Regrown
 from xylem.trainers.softmax.trainers import HUFFMAN_TREE, LEARNED_TREE
-from xylem.trainers.source import MemorySource, RowSource, Tools, TrainingSet, check_training_set
+from xylem.trainers.source import (
+    MemorySource,
+    RowSource,
+    Tools,
+    TrainingSet,
+    all_rows,
+    check_training_set,
+)
 from xylem.trainers.spec import Regrows, Trained, TrainerSpec
+from xylem.trainers.whole_rows import WholeRows
 from xylem_store import Manifest, Model
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
@@ -167,7 +175,7 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
         raise BadParameter(f"thresholds: expected a trainer of {shows}, found {name}")
     if isinstance(source, MemorySource):
         check_training_set(source.data)
-    trained = spec.fit(source, parameters, tools)
+    trained = spec.fit(_as_learnt(spec, parameters, source, tools.seed), parameters, tools)
     plan = spec.plan(parameters)
     if plan is None or not 0 < passes.until < plan.passes:
         return trained
@@ -242,7 +250,8 @@ def estimate(name: str, parameters: Parameters, data: TrainingSet, tools: Tools)
     """
     spec = _check_trainer(name, parameters, tools)
     check_training_set(data)
-    return spec.estimate(data, parameters, tools).as_dict()
+    source = _as_learnt(spec, parameters, MemorySource(data), tools.seed)
+    return spec.estimate(all_rows(source), parameters, tools).as_dict()
 
 
 def estimate_blocks(
@@ -273,6 +282,16 @@ def _can_read(spec: TrainerSpec[Any], source: RowSource) -> bool:
     """Return whether a trainer can read a source."""
     order = list(_READS)
     return order.index(source.reads) <= order.index(spec.reads)
+
+
+def _as_learnt(
+    spec: TrainerSpec[Any], parameters: Parameters, source: RowSource, seed: int
+) -> RowSource:
+    """Return a source whose rows have weights only if the trainer uses them."""
+    # whether rows that are read once have weights shows as they are read
+    if spec.weighs(parameters) or (source.reads != "once" and source.census.weights is None):
+        return source
+    return WholeRows(source, seed)
 
 
 def _check_trainer(name: str, parameters: Parameters, tools: Tools) -> TrainerSpec[Any]:

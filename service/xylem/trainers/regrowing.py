@@ -232,8 +232,7 @@ class Regrown(NamedTuple):
 
 def _restrict_labels(labels: LabelRows, subset: I32) -> LabelRows:
     """Return the labels of rows, without those that are not in `subset`."""
-    is_chosen = np.isin(labels.indices, subset)
-    return LabelRows(offsets(is_chosen)[labels.indptr], labels.indices[is_chosen], labels.n_labels)
+    return labels.select(np.isin(labels.indices, subset))
 
 
 def _find_groups(

@@ -32,7 +32,7 @@ def matrix_of(rows: SparseRows) -> Any:
 
 
 def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
-    """Return the sum of the rows of each label: csr_array[n_labels, n_features].
+    """Return the weighted sum of the rows of each label: csr_array[n_labels, n_features].
 
     The dtype is that of the values; features ascend within a label. Cost: the non-zeros of each row
     once for each of its labels; memory of the result. Deterministic.
@@ -40,9 +40,10 @@ def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
     return _sums(rows, *rows_by_label(labels))
 
 
-def _sums(rows: SparseRows, ptr: I64, label_rows: I32) -> Any:
-    ones = np.ones(len(label_rows), rows.values.dtype)
-    incidence = sparse.csr_array((ones, label_rows, ptr), shape=(len(ptr) - 1, rows.n_rows))
+def _sums(rows: SparseRows, ptr: I64, label_rows: I32, weights: Any) -> Any:
+    counts = np.ones(len(label_rows), np.float32) if weights is None else weights.labels
+    counts = counts.astype(rows.values.dtype, copy=False)
+    incidence = sparse.csr_array((counts, label_rows, ptr), shape=(len(ptr) - 1, rows.n_rows))
     sums = (incidence @ matrix_of(rows)).tocsr()
     sums.sort_indices()
     return sums
@@ -65,25 +66,34 @@ def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
     return unit_values
 
 
-def _represent(item: tuple[int, int], rows: SparseRows, ptr: I64, label_rows: I32) -> SparseRows:
+def _represent(
+    item: tuple[int, int],
+    rows: SparseRows,
+    ptr: I64,
+    label_rows: I32,
+    weights: Any,
+) -> SparseRows:
     """Return the representations of the labels item[0] .. item[1] - 1.
 
-    ptr, label_rows  the rows of each label, from `rows_by_label`
+    ptr, label_rows, weights  the rows of each label, from `rows_by_label`
     """
     ptr = ptr[item[0] : item[1] + 1]
-    return unit_vectors(_sums(rows, ptr - ptr[0], label_rows[ptr[0] : ptr[-1]]))
+    part = slice(ptr[0], ptr[-1])
+    if weights is not None:
+        weights = weights._replace(labels=weights.labels[part])
+    return unit_vectors(_sums(rows, ptr - ptr[0], label_rows[part], weights))
 
 
 def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> SparseRows:
-    """Return the sum of the rows of each label, scaled to length 1.
+    """Return the weighted sum of the rows of each label, scaled to length 1.
 
     The vector is empty for a label that no row with features carries.
 
     Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
-    ptr, label_rows = rows_by_label(labels)
+    ptr, label_rows, weights = rows_by_label(labels)
     nonzeros = offsets(np.diff(rows.indptr)[label_rows])[ptr]
-    step = Calls(_represent, (rows, ptr, label_rows))
+    step = Calls(_represent, (rows, ptr, label_rows, weights))
     return make_vectors(step, list(pairwise(pieces_of(nonzeros, _PIECE))), tools)
 
 
@@ -160,12 +170,16 @@ def rerank_arrays(
     }
 
 
-def rows_by_label(labels: LabelRows) -> tuple[I64, I32]:
+def rows_by_label(labels: LabelRows) -> tuple[I64, I32, Any]:
     """Return the rows of each label: label k has rows[ptr[k] : ptr[k + 1]], in ascending order.
 
-    The first array is ptr, int64[n_labels + 1]; the second is rows, int32.
+    The first array is ptr, int64[n_labels + 1]; the second is rows, int32. The weights of labels
+    are in the order of the latter.
     """
-    ones = np.ones(len(labels.indices), np.uint8)
+    weights = labels.weights
+    entries = np.ones(len(labels.indices), np.uint8) if weights is None else weights.labels
     shape = labels.n_rows, labels.n_labels
-    by_label = sparse.csr_array((ones, labels.indices, labels.indptr), shape).tocsc()
-    return by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32)
+    by_label = sparse.csr_array((entries, labels.indices, labels.indptr), shape).tocsc()
+    if weights is not None:
+        weights = weights._replace(labels=by_label.data)
+    return by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32), weights

@@ -25,7 +25,7 @@ from xylem.base import (
     no_progress,
 )
 from xylem.trainers.state import EVERY_PASS, Passes
-from xylem_store import I32, I64, TreeEnsemble
+from xylem_store import F64, I32, I64, TreeEnsemble
 
 Reads = Literal["rows", "passes", "once"]
 """How rows can be read.
@@ -104,14 +104,37 @@ The rows come in the order in which the model will learn from them.
 """
 
 
+class WeightSums(NamedTuple):
+    """The counts of all rows, where a row of weight k counts as k rows.
+
+    rows, nonzeros
+    labelled    rows that carry a label
+    label_rows  float64[K], without weights int64[K]  rows that carry each label
+    """
+
+    rows: float
+    nonzeros: float
+    labelled: float
+    label_rows: F64 | I64
+
+    def rounded(self) -> tuple[int, I64]:
+        """Return the number of rows and the rows of each label as a version stores them.
+
+        A label that a row carries has one row at least, and none has more than there are.
+        """
+        label_rows = np.maximum(np.rint(self.label_rows), self.label_rows > 0).astype(np.int64)
+        return max(round(self.rows), int(label_rows.max(initial=0))), label_rows
+
+
 class Census(NamedTuple):
-    """The counts of all rows.
+    """The counts of all rows, whatever their weights.
 
     n_rows, n_features, n_nonzeros
     n_labelled      rows that carry a label
     label_rows      int64[K]  rows that carry each label
     label_nonzeros  int64[K]  non-zeros of these rows
     tail            as in SparseRows
+    weights         sums of the weights of rows; None: all are 1
     """
 
     n_rows: int
@@ -121,6 +144,51 @@ class Census(NamedTuple):
     label_rows: I64
     label_nonzeros: I64
     tail: int = 0
+    weights: WeightSums | None = None
+
+    def __add__(self, other: Census) -> Census:  # type: ignore[override]
+        """Return the counts of the rows of both, of which one may have more labels."""
+        weights = None
+        if self.weights or other.weights:
+            first = self.weighed
+            second = other.weighed
+            weights = WeightSums(
+                rows=first.rows + second.rows,
+                nonzeros=first.nonzeros + second.nonzeros,
+                labelled=first.labelled + second.labelled,
+                label_rows=_add_padded(first.label_rows, second.label_rows),
+            )
+        return Census(
+            n_rows=self.n_rows + other.n_rows,
+            n_features=max(self.n_features, other.n_features),
+            n_nonzeros=self.n_nonzeros + other.n_nonzeros,
+            n_labelled=self.n_labelled + other.n_labelled,
+            label_rows=_add_padded(self.label_rows, other.label_rows),
+            label_nonzeros=_add_padded(self.label_nonzeros, other.label_nonzeros),
+            tail=max(self.tail, other.tail),
+            weights=weights,
+        )
+
+    def with_ids(self, ids: I64 | I32) -> Census:
+        """Return the counts of labels with other ids; ids[i] is the new one of label i."""
+
+        def placed(sums: NDArray[Any]) -> Any:
+            by_id = np.zeros(len(ids), sums.dtype)
+            by_id[ids[: len(sums)]] = sums
+            return by_id
+
+        weights = self.weights and self.weights._replace(label_rows=placed(self.weights.label_rows))
+        return self._replace(
+            label_rows=placed(self.label_rows),
+            label_nonzeros=placed(self.label_nonzeros),
+            weights=weights,
+        )
+
+    @property
+    def weighed(self) -> WeightSums:
+        """Return the counts of the rows by their weights."""
+        counts = self.n_rows, self.n_nonzeros, self.n_labelled, self.label_rows
+        return self.weights or WeightSums(*counts)
 
     @property
     def n_entries(self) -> int:
@@ -131,6 +199,14 @@ class Census(NamedTuple):
         """Raise BadData if no row carries a label."""
         if not self.n_labelled:
             raise BadData(f"expected rows with labels, found none in {self.n_rows} rows")
+
+
+def _add_padded(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
+    """Return the sum of two arrays, the shorter one continued with zeros."""
+    total = np.zeros(max(len(first), len(second)), np.result_type(first, second))
+    total[: len(first)] += first
+    total[: len(second)] += second
+    return total
 
 
 class RowSource(Protocol):
@@ -189,15 +265,27 @@ def all_rows(source: RowSource) -> TrainingSet:
 def count(data: TrainingSet) -> Census:
     """Return the counts of a training set."""
     rows, labels = data
-    row_nonzeros = np.repeat(np.diff(rows.indptr), np.diff(labels.indptr))
+    sizes = np.diff(rows.indptr)
+    n_carried = np.diff(labels.indptr)
+    row_nonzeros = np.repeat(sizes, n_carried)
+    weights = None
+    if labels.weights is not None:
+        of_rows = labels.weights.rows.astype(np.float64)
+        weights = WeightSums(
+            rows=float(of_rows.sum()),
+            nonzeros=float(of_rows @ sizes),
+            labelled=float(of_rows[n_carried > 0].sum()),
+            label_rows=np.bincount(labels.indices, labels.weights.labels, labels.n_labels),
+        )
     return Census(
         n_rows=rows.n_rows,
         n_features=rows.n_features,
         n_nonzeros=len(rows.indices),
-        n_labelled=int(np.count_nonzero(np.diff(labels.indptr))),
+        n_labelled=int(np.count_nonzero(n_carried)),
         label_rows=np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
         label_nonzeros=np.bincount(labels.indices, row_nonzeros, labels.n_labels).astype(np.int64),
         tail=rows.tail,
+        weights=weights,
     )
 
 

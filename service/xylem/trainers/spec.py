@@ -192,6 +192,8 @@ class TrainerSpec(Generic[P]):
     alone     returns the reason why one process has to do the whole training with some parameters.
               None: the work is divided into steps (`xylem.base.executors.values`), which other
               machines may run
+    weighs    whether the trainer uses the weights of rows with some parameters. If not, it gets
+              each row as often as its weight says (`whole_rows`)
     worker_bytes  returns the memory that the largest step takes besides its fields and its result
     """
 
@@ -207,4 +209,5 @@ class TrainerSpec(Generic[P]):
     growth: Callable[[P, SparseRows], Regrows] | None = None
     plan: Callable[[P], PassPlan | None] = lambda parameters: None
     alone: Callable[[P], str | None] = lambda parameters: "which learns one row after the other"
+    weighs: Callable[[P], bool] = lambda parameters: False
     worker_bytes: Callable[[TrainingSet, P], int] = lambda data, parameters: 0

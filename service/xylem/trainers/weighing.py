@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xylem.base import SparseRows, offsets
-from xylem_store import F32, F64, I32, I64, Chunk
+from xylem_store import F32, F64, I32, Chunk
 
 PART_ROWS = 1 << 16
 
@@ -54,15 +55,17 @@ class Weighed(NamedTuple):
 class FeatureCounts(NamedTuple):
     """The counts of some rows from which the factors of features are computed.
 
+    If rows have weights, numbers and sums are weighted.
+
     n_rows   number of rows
     alike    whether within each row all values that are not 0 have the same size
-    with_it  int64[D]    number of rows that have the feature
+    with_it  int64[D]    number of rows that have the feature; float64 if rows have weights
     squares  float64[D]  sum of the squares of its values
     """
 
-    n_rows: int
+    n_rows: float
     alike: bool
-    with_it: I64
+    with_it: NDArray[Any]
     squares: F64
 
     def __add__(self, other: FeatureCounts) -> FeatureCounts:  # type: ignore[override]
@@ -80,8 +83,10 @@ class FeatureCounts(NamedTuple):
         return rounded
 
 
-def count_features(rows: SparseRows) -> FeatureCounts:
+def count_features(rows: SparseRows, weights: Any = None) -> FeatureCounts:
     """Return the counts of rows. Cost: a few passes over the values."""
+    if weights is not None:
+        return _count_weighted(rows, weights.rows.astype(np.float64))
     all_features = np.arange(rows.n_features)
     squares: Any = np.zeros(rows.n_features)
     with_it = np.zeros(rows.n_features, np.int64)
@@ -91,6 +96,20 @@ def count_features(rows: SparseRows) -> FeatureCounts:
         terms = np.concatenate([squares, np.abs(part.values).astype(np.float64) ** 2])
         squares = np.bincount(np.concatenate([all_features, part.indices]), terms, rows.n_features)
     return FeatureCounts(rows.n_rows, all(map(_alike, parts_of(rows))), with_it, squares)
+
+
+def _count_weighted(rows: SparseRows, weights: F64) -> FeatureCounts:
+    """Return the counts of rows with weights, float64[n]."""
+    squares = np.zeros(rows.n_features)
+    with_it = np.zeros(rows.n_features)
+    for number, part in enumerate(parts_of(rows)):
+        first = number * PART_ROWS
+        of_value = np.repeat(weights[first : first + part.n_rows], np.diff(part.indptr))
+        with_it += np.bincount(part.indices, of_value * (part.values != 0), rows.n_features)
+        terms = of_value * part.values.astype(np.float64) ** 2
+        squares += np.bincount(part.indices, terms, rows.n_features)
+    alike = all(map(_alike, parts_of(rows)))
+    return FeatureCounts(float(weights.sum()), alike, with_it, squares)
 
 
 def scale_features(rows: SparseRows, scale: F32 | None, in_place: bool = False) -> SparseRows:
@@ -103,7 +122,7 @@ def scale_features(rows: SparseRows, scale: F32 | None, in_place: bool = False) 
     return rows._replace(values=values)
 
 
-def weigh(rows: SparseRows, idf: str, in_place: bool = False) -> Weighed:
+def weigh(rows: SparseRows, idf: str, weights: Any = None, *, in_place: bool = False) -> Weighed:
     """Multiply each feature by its inverse document frequency,
     ln((1 + n) / (1 + rows with it)) + 1.
 
@@ -115,6 +134,7 @@ def weigh(rows: SparseRows, idf: str, in_place: bool = False) -> Weighed:
     within every row have the same size (docs/trainers/label-tree.md has figures).
 
     idf       auto, yes or no
+    weights   of the rows: one of weight k counts as k rows; None: all are 1
     in_place  whether to overwrite the values instead of copying them
 
     Cost: a few passes over the values. Deterministic.
@@ -123,7 +143,7 @@ def weigh(rows: SparseRows, idf: str, in_place: bool = False) -> Weighed:
     # in most data whose values differ, the first rows already show it
     if idf == "auto" and not _alike(words.cut(0, min(_FEW, words.n_rows))):
         idf = "no"
-    scale = None if idf == "no" else count_features(words).factors(idf)
+    scale = None if idf == "no" else count_features(words, weights).factors(idf)
     scale = with_tail(scale, rows.tail)
     return Weighed(scale_features(rows, scale, in_place), scale)
 

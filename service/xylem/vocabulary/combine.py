@@ -198,6 +198,7 @@ def combine_dataset(
             f"combine: expected at least {ROWS_MIN} labelled rows to fit a ranker to, found "
             f"{dataset.n_rows}"
         )
+    dataset.labels.refuse_weights("combine")
     parts = unranked_parts(members, concepts, dataset, trained_on, request)
     trial = parts.unranked(request.seed)
     on_progress("features", 0, 1)

@@ -91,6 +91,7 @@ def fit_to_rows(
     cannot be calibrated. Cost: a prediction for each row.
     """
     refuse_link(model)
+    labelled = labelled.repeated()
     source = labelled.source
     n_rows = labelled.rows.n_rows
     assert source is not None, (

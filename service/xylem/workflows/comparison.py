@@ -147,6 +147,7 @@ def _predict_side(
 
     if labelled is None:
         labelled = read_labelled(side.model, request.data, show, request.columns)
+    labelled.labels.refuse_weights("compare")  # tests of significance count each row once
     predictor = make_predictor(side.model)
     rows = labelled.rows
     ranked = predictor.predict(rows, PredictOptions(top_r=TOP_R), request.threads)

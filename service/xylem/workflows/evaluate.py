@@ -159,8 +159,13 @@ def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
     logs = predictor.score_labels(
         labelled.rows, labelled.labels.indptr, labelled.labels.indices
     ).logs
-    finite_logs = logs[np.isfinite(logs)].astype(np.float64)
-    log_loss = float(-finite_logs.mean()) if len(finite_logs) else None
+    is_finite = np.isfinite(logs)
+    finite_logs = logs[is_finite].astype(np.float64)
+    weights = labelled.labels.weights_at(labelled.labels.indptr)
+    log_loss = None
+    if len(finite_logs):
+        of_finite = None if weights is None else weights[is_finite]
+        log_loss = float(-np.average(finite_logs, weights=of_finite))
     return {
         "log_loss": log_loss,
         "perplexity": None if log_loss is None else float(np.exp(min(log_loss, 700.0))),
@@ -267,7 +272,8 @@ def _measure(
     )
     if model.manifest.link == "softmax":
         report.update(likelihood_report(predictor, labelled))
-    bins = reliability(predictions.scores, mark_true(ranked, labels))
+    of_ranked = labels.weights_at(ranked.ptr)
+    bins = reliability(predictions.scores, mark_true(ranked, labels), of_ranked)
     return report, counts, bins, frequency_bands(ranked, counts, labels, label_counts, empty)
 
 

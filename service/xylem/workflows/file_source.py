@@ -21,7 +21,7 @@ from xylem.engine import (
     streaming_featurizer,
     tokens_of,
 )
-from xylem.trainers import Census, Reads, TrainingSet
+from xylem.trainers import Census, MemorySource, Reads, TrainingSet
 from xylem.workflows.choose_features import FeatureChoice
 from xylem.workflows.labelled import DIGESTS_MAX, digests_of
 from xylem_store import I32, I64, U64, DataInfo, NameTable, build_names
@@ -125,39 +125,29 @@ class FileSource:
 
     def _first_pass(self) -> Iterator[TrainingSet]:
         """Yield the rows and count them; find labels, choose the featurizer, check every line."""
-        n_rows = n_nonzeros = n_labelled = 0
-        label_rows = self._label_rows
-        label_nonzeros = np.zeros(0, np.int64)
+        census = Census(
+            n_rows=0,
+            n_features=0,
+            n_nonzeros=0,
+            n_labelled=0,
+            label_rows=self._label_rows,
+            label_nonzeros=np.zeros(0, np.int64),
+        )
         parts = self.stream.parts(partial(self._on_progress, "read"))
         for part, rows in self._pair_with_rows(parts):
-            counts = np.diff(rows.indptr)
-            indices = part.labels.indices
-            weights = np.repeat(counts, np.diff(part.labels.indptr))
-            # labels of later parts have larger ids: both sums grow
-            of_part = np.bincount(indices, minlength=self.stream.n_labels)
-            of_part[: len(label_rows)] += label_rows
-            label_rows = of_part
-            of_part = np.bincount(indices, weights, self.stream.n_labels).astype(np.int64)
-            of_part[: len(label_nonzeros)] += label_nonzeros
-            label_nonzeros = of_part
-            if n_rows < DIGESTS_MAX:
+            data = TrainingSet(rows, part.labels)
+            if census.n_rows < DIGESTS_MAX:
                 self._digests.extend(digests_of(rows))
-            n_rows += part.n_rows
-            self.n_empty += int((counts == 0).sum())
-            n_nonzeros += int(counts.sum())
-            n_labelled += int(np.count_nonzero(np.diff(part.labels.indptr)))
-            yield TrainingSet(rows, part.labels)
+            census += MemorySource(data).census
+            self.n_empty += int((np.diff(rows.indptr) == 0).sum())
+            yield data
         final = self.stream.settle()
         self.final_ids = final if self.reads == "once" else None
         ids = np.arange(self.stream.n_labels) if final is None else final
-        self._census = Census(
-            n_rows=n_rows,
-            n_features=self.featurizer.n_features,  # a file has a row at least
-            n_nonzeros=n_nonzeros,
-            n_labelled=n_labelled,
-            label_rows=_by_final_id(label_rows, ids),
-            label_nonzeros=_by_final_id(label_nonzeros, ids),
-            tail=self.featurizer.tail_features,
+        # a file has a row at least, and so a featurizer
+        featurizer = self.featurizer
+        self._census = census.with_ids(ids)._replace(
+            n_features=featurizer.n_features, tail=featurizer.tail_features
         )
 
     def _pair_with_rows(self, parts: Iterator[Dataset]) -> Iterator[tuple[Dataset, SparseRows]]:
@@ -185,13 +175,6 @@ class FileSource:
         return streaming_featurizer(
             part, self._features, n_features, self._vectors, self.stream.vectors()
         )
-
-
-def _by_final_id(sums: I64, ids: I64 | I32) -> I64:
-    """Return the sums by final id; ids[i] is the final id of the provisional id i."""
-    placed = np.zeros(len(ids), np.int64)
-    placed[ids[: len(sums)]] = sums
-    return placed
 
 
 class _FirstPass(NamedTuple):

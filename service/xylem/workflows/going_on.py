@@ -109,6 +109,7 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
     document shows.
     """
     data = TrainingSet.join([old, new])
+    data.labels.refuse_weights("extend")
     rows, labels = data
     sums = matrix_of(rows) @ np.random.default_rng(0).random(rows.n_features)
     into = np.arange(rows.n_rows)
@@ -231,6 +232,7 @@ def other_rows(base: Model, request: TrainRequest, on_progress: OnProgress) -> P
     """
     check_base(base, request, "from")
     dataset = request.read(on_progress)
+    dataset.labels.refuse_weights("from")
     if to_learn := _labels_to_learn(base, dataset):
         raise BadData(
             f"{dataset.source}: expected labels that {base.manifest.full_name} has learnt, found "
@@ -271,7 +273,8 @@ def rows_of_passes(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -
         names = all_names(base.labels)
         counts = base.arrays[LABEL_COUNTS]
         check_that(np.array_equal(np.sort(ids), np.arange(len(ids))), "each label once")
-        stream = DataStream(request.data, earlier_labels=[names[label] for label in ids.tolist()])
+        earlier = [names[label] for label in ids.tolist()]
+        stream = DataStream(request.data, columns=request.columns, earlier_labels=earlier)
         return FileSource(
             stream, continuation.chosen.features, on_progress, featurizer_of(base), counts[ids]
         )

@@ -90,7 +90,7 @@ The latter is known once the rows were read; rows in memory have been read.
 def warnings_of(source: PreparedSource) -> list[str]:
     """Return warnings about training rows that have been read."""
     warnings = [] if source.warning is None else [source.warning]
-    n_rows = source.data_info.rows
+    n_rows = source.census.n_rows
     if source.n_empty > EMPTY_SHARE_MAX * n_rows:
         kind = f"no feature (kind {source.featurizer.kind})"
         warnings.append(

@@ -13,8 +13,8 @@ def thresholds_beside(
     """Return an OnRows that finds thresholds on the rows of a source, and stores them."""
 
     def count() -> tuple[I64, int]:
-        census = source.census
-        return census.label_rows, census.n_rows
+        n_rows, label_rows = source.census.weighed.rounded()
+        return label_rows, n_rows
 
     return ProgressiveThresholds(
         count, predictor_so_far, n_parts=PARTS, threads=threads, database=database

@@ -50,6 +50,7 @@ def frequency_bands(
     if training_rows is None:
         return None
     is_true = mark_true(ranked, truth)
+    weights = np.ones(len(is_true)) if truth.weights is None else truth.weights_at(ranked.ptr)
     rank = ranks_of(ranked.ptr)
     band_of = np.searchsorted(STARTS, training_rows, "right") - 1
     predicted_in = band_of[ranked.labels]
@@ -58,18 +59,21 @@ def frequency_bands(
     for band in np.unique(band_of).tolist():
         members = band_of == band
         in_band = predicted_in == band
-        support = int(counts.support[members].sum())
-        firsts = {k: is_true[in_band & (rank < k)] for k in KS}
-        shares = {
-            f"P@{k}": 100.0 * float(are_true.mean()) if len(are_true) else None
-            for k, are_true in firsts.items()
-        }
-        hits = int(is_true[in_band & (rank < RECALL_K)].sum())
+        support = float(counts.support[members].sum())
+        shares: Band = {}
+        for k in KS:
+            first = in_band & (rank < k)
+            shares[f"P@{k}"] = (
+                100.0 * float(np.average(is_true[first], weights=weights[first]))
+                if first.any()
+                else None
+            )
+        hits = float(weights[is_true & in_band & (rank < RECALL_K)].sum())
         bands.append(
             {
                 "band": BANDS[band],
                 "labels": int(members.sum()),
-                "support": support,
+                "support": round(support),
                 **shares,
                 f"R@{RECALL_K}": 100.0 * hits / support if support else None,
                 "macro_f": 100.0 * float(f[members].mean()),
@@ -122,7 +126,7 @@ def _label_figures(counts: LabelCounts, names: NameTable) -> list[dict[str, Any]
         room -= len(name.encode())
         if room < 0:
             break
-        support, hits, predicted = (int(column[label]) for column in counts)
+        support, hits, predicted = (round(float(column[label])) for column in counts)
         figures.append({"label": name, "support": support, "hits": hits, "predicted": predicted})
     return figures
 

@@ -178,6 +178,9 @@ def read_rows(work: TrainingWork) -> TrainingWork:
     """Read the data and make rows of it: in memory, as a stream, or as they arrive."""
     request = work.request
     source = prepare(request, work.chosen, work.crew, work.on_progress, store=work.store)
+    for name in ("keep_rows", "rerank"):
+        if getattr(request, name) and isinstance(source, PreparedRows):
+            source.data.labels.refuse_weights(name)
     if request.columns.texts.unweighted is not None:
         columns = request.columns._replace(texts=source.featurizer.fields)
         request = request.model_copy(update={"columns": columns})
@@ -278,6 +281,7 @@ def make_draft(work: TrainingWork) -> TrainingWork:
     if work.chosen.encoder is not None:  # until here the rows had their vectors beside them
         featurizer = featurizer.encoded_by(work.chosen.encoder)
     trained = work.trained
+    n_rows, label_rows = source.census.weighed.rounded()
     draft = Draft(
         kind=trained.kind,
         link=trained.link,
@@ -285,14 +289,14 @@ def make_draft(work: TrainingWork) -> TrainingWork:
         n_features=featurizer.n_features,
         trainer=TrainerInfo(request.trainer, trained.parameters),
         seed=request.seed,
-        data=source.data_info,
+        data=source.data_info._replace(rows=n_rows),
         metrics={},
         features=featurizer.config(),
         ensemble=trained.ensemble,
         labels=source.names,
         extra={
             **featurizer.arrays(),
-            "labels/counts": source.census.label_rows,
+            "labels/counts": label_rows,
             **(kept_rows(work.sample) if request.keep_rows and work.sample else {}),
             **trained.extra,
             **(trained.state.stored(request.trainer) if trained.state is not None else {}),

@@ -13,10 +13,12 @@ def tune(
     """Tune an opened version as `tune_on` does; nothing is stored. Raises BadInput.
 
     valid  the rows of the request's file if they are read already
+
+    A row with a weight is there as often as it says.
     """
     if valid is None:
         valid = read_labelled(model, request.valid, on_progress, request.columns)
     test = None
     if request.test is not None:
-        test = read_labelled(model, request.test, on_progress, request.columns)
-    return tune_on(model, request, on_progress, valid, test)
+        test = read_labelled(model, request.test, on_progress, request.columns).repeated()
+    return tune_on(model, request, on_progress, valid.repeated(), test)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.e2e.on_ray.conftest import add_node
 from tests.helpers.datasets_helpers import texts_alone
 from tests.helpers.jobs_helpers import TRAINING, Desk, settings_for, working, write_data
 from tests.helpers.servers import wait_for
-from tests.helpers.steps import Dying, Scaled, Sleeping
+from tests.helpers.steps import Dying, Parts, Scaled, Sleeping
 from tests.oracles.problems import to_labels, to_rows
 
 from xylem.base.errors import BadData, BadInput, BadParameter
@@ -28,7 +29,7 @@ from xylem.engine.features.parameters import parameters_of
 from xylem.engine.features.registry import fit_featurizer
 from xylem.extras.ray.cluster import connect
 from xylem.extras.ray.crew import RayCrew
-from xylem.trainers import Trained, fit, parse_parameters
+from xylem.trainers import Trained, blocks, fit, parse_parameters
 from xylem.trainers.registry import TRAINERS
 from xylem.trainers.source import MemorySource, Tools, TrainingSet
 from xylem_store.store import Store
@@ -73,6 +74,34 @@ def test_every_trainer_of_steps_makes_the_same_bits_as_threads(crew: RayCrew, na
         fit(name, parameters, problem(), Tools(1, crew)),
     )
     assert (arrays_of(there), there.report) == (arrays_of(here), here.report)
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_weights_reach_the_nodes(
+    crew: RayCrew, in_parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = blocks._plan_nodes
+    monkeypatch.setattr(
+        blocks, "_plan_nodes", lambda b, shape: planned(b._replace(memory_bytes=20_000), shape)
+    )
+    data = problem().data
+    random = np.random.default_rng(2)
+    of_labels = random.random(len(data.labels.indices)).astype(np.float32) + 0.1
+    weights = random.integers(1, 4, data.n_rows).astype(np.float32)
+    data = data._replace(labels=data.labels.weighed(weights, of_labels))
+    source = Parts(data, 5) if in_parts else MemorySource(data)
+    parameters = parse_parameters("label-tree", ["leaf_size=10", "arity=4"])
+    here, there = (
+        arrays_of(fit("label-tree", parameters, source, tools))
+        for tools in (Tools(1), Tools(1, crew))
+    )
+    assert there == here
+    texts = texts_alone(TEXTS)
+    texts = replace(texts, labels=texts.labels.weighed(np.full(len(TEXTS), 1.5, np.float32)))
+    given = parameters_of({"kind": "words+chars"})
+    featurizers = (fit_featurizer(texts, given, *on)[0] for on in ((), (crew,)))
+    digests = {digest_of(featurizer.arrays()) for featurizer in featurizers}
+    assert len(digests) == 1
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from xylem.base.parameters import FAULTS_MAX, Parameters, expected_of
 
 
 class Sample(Parameters):
-    prefix = "sample."
+    name_prefix = "sample."
 
     size: Annotated[int, Field(ge=1, le=9, description="how many")] = 3
     rate: Annotated[float, Field(ge=0, le=1e6, description="how fast")] = 0.5

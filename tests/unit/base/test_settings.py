@@ -113,6 +113,7 @@ TEXTS = {
     "XYLEM_ADMIN_KEY": "hidden",
     "XYLEM_ROOT_PATH": "/xylem",
     "XYLEM_MODELS_LOADED": "2GiB",
+    "XYLEM_METRICS_MODELS": "shop-*",
     "XYLEM_LOG_LEVEL": "info",
 }
 """The settings that are texts, with values that are taken."""

@@ -113,7 +113,8 @@ def test_ctrl_c_while_pydantic_makes_a_model(
 
     model = model_schema(Interrupted("Model", (), {}), model_fields_schema({}))
     monkeypatch.setattr(
-        "xylem.cli.application.application", lambda: lambda standalone_mode: SchemaValidator(model)
+        "xylem.cli.application.with_options_of",
+        lambda words, app: lambda standalone_mode: SchemaValidator(model),
     )
     assert (application.run(), capsys.readouterr().err) == (130, "xylem: interrupted\n")
 

@@ -63,7 +63,7 @@ def test_every_command_reads_them(cli: Cli, files: Path, trained: Any) -> None:
     typed = cli.lines("predict", "m", input="".join(json.dumps(i) + "\n" for i in instances))
     assert [line["labels"] for line in lines] == [line["labels"] for line in typed]
     cli.answers("compare", "m@1", "m", *data(files, "valid"), "--resamples", 100)
-    assert cli.answers("inspect", files / "valid.jsonl")["first_rows"]
+    assert cli.answers("inspect", files / "valid.jsonl")["data"]["rows"] == 120
 
 
 @pytest.mark.parametrize("trainer", ["label-tree", "ovr", "lomtree"])

@@ -253,5 +253,3 @@ def test_the_classifiers_threshold_is_chosen_on_held_out_rows(files: Path) -> No
     f = [f1_score(y_valid, each.predict(x_valid), average="micro") for each in (auto, half)]
     assert f[0] > f[1]
     assert xylem.LabelTreeClassifier().fit(x[:49], y[:49]).threshold_ == 0.5
-    with pytest.raises(TypeError, match="sample_weight"):
-        xylem.LabelTreeClassifier().fit(x, y, sample_weight=np.ones(len(y)))

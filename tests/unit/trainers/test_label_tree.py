@@ -94,9 +94,13 @@ def _two_groups(labels: Any, first: int) -> Any:
     """A tree of two groups of the labels that occur, the first of so
     many; who carries each; these labels.
     """
-    ptr, of_label = rows_by_label(labels)
+    ptr, of_label, _ = rows_by_label(labels)
     used = np.flatnonzero(np.diff(ptr)).astype(np.int32)
-    return join(used, [np.array([0, first, len(used)])]), members_of(ptr, of_label, used), used
+    return (
+        join(used, [np.array([0, first, len(used)])]),
+        members_of(ptr, of_label, None, used),
+        used,
+    )
 
 
 def test_chunks_hold_the_solvers_weights() -> None:

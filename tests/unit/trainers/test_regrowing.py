@@ -217,9 +217,9 @@ def test_a_newton_step_from_other_weights_nears_the_optimum(
 
     stop = np.zeros(1, np.uint8)
     part, started = tile(290)
-    solve(part, started, 8, costs, 1e-3, 1000, 1, stop)
+    solve(part, started, 8, costs[None], 1e-3, 1000, 1, stop)
     problem, best = tile(300)
-    solve(problem, best, 8, costs, 1e-3, 1000, 1, stop)
+    solve(problem, best, 8, costs[None], 1e-3, 1000, 1, stop)
     _, refined = tile(300)
     of_old = np.searchsorted(np.sort(problem.used), part.used)
     refined.weights[np.argsort(problem.used)[of_old]] = started.weights[:-1]

@@ -99,8 +99,14 @@ def test_a_disk_that_is_full_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_census_counts_rows_and_non_zeros_of_labels() -> None:
     rows = to_rows(np.array([[1.0, 0, 2], [0, 0, 0], [1, 1, 1]]))
     labels = LabelRows(np.array([0, 2, 3, 4]), np.array([0, 3, 3, 0], np.int32), 4)
-    counted = [np.asarray(each).tolist() for each in count(TrainingSet(rows, labels))]
-    assert counted == [3, 3, 5, 3, [2, 0, 0, 2], [5, 0, 0, 2], 0]
+    counted = count(TrainingSet(rows, labels))
+    assert [np.asarray(part).tolist() for part in counted[:-1]] == [
+        *(3, 3, 5, 3),
+        [2, 0, 0, 2],
+        [5, 0, 0, 2],
+        0,
+    ]
+    assert counted.weights is None
 
 
 def presence(seed: int = 0, n_rows: int = 60, n_features: int = 12) -> np.ndarray:

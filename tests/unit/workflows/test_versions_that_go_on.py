@@ -102,6 +102,26 @@ def extend(
     )
 
 
+def test_weights_are_refused_where_they_cannot_be(home: Path, store: Store) -> None:
+    doubtful = {"text": "fresh", "labels": {"l0": 0.5, "monday": 1}}
+    new = write_lines(home / "doubtful.jsonl", [doubtful])
+    known = write_lines(home / "known.jsonl", [{**doubtful, "labels": {"l0": 0.5}}])
+    plain = {"trainer": "label-tree", "data": new}
+    requests = {
+        "extend": {"trainer": "", "data": new, "base": "kept"},
+        "from": {"trainer": "", "data": known, "base": "tree"},
+        "keep_rows": {**plain, "keep_rows": True},
+        "rerank": {**plain, "rerank": True},
+    }
+    for operation, fields in requests.items():
+        train = extend_and_publish if operation == "extend" else train_and_publish
+        with pytest.raises(BadInput, match=f"{operation}: expected rows without weights"):
+            train(store, str(fields.get("base", "new")), TrainRequest(**fields))
+    request = CombineRequest([("tree", 1)], write_lines(home / "c.jsonl", [doubtful] * 40))
+    with pytest.raises(BadInput, match="combine: expected rows without weights"):
+        combine_and_publish(store, "c", request)
+
+
 def labels_for(model: Model, texts: list[str], top_r: int) -> np.ndarray:
     """The best labels of each text."""
     rows = featurizer_of(model).transform_texts(texts)

@@ -92,6 +92,7 @@ class TableFields(RequestModel):
     encoding: Name | None = None
     join_rows: Name | None = None
     strict: bool = False
+    weight_column: Name | None = None
 
     def columns(self) -> TableColumns:
         """Return how the files are read. Raises BadParameter."""
@@ -105,6 +106,7 @@ class TableFields(RequestModel):
             encoding=self.encoding,
             join_rows=self.join_rows,
             strict=self.strict,
+            weight_column=self.weight_column,
         )
 
 

@@ -6,7 +6,7 @@ import asyncio
 import platform
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version as version_of
 from itertools import accumulate, chain
@@ -29,6 +29,7 @@ from prometheus_client.utils import floatToGoString
 
 from xylem.api.door.admission import Admission
 from xylem.api.door.collectors import FunctionCollector, ShadowFigures, labelled, read_stages
+from xylem.api.door.series_models import SeriesModels
 from xylem.api.door.work import WorkPool
 from xylem.base import ProcessFigures, StageTimes, Trace
 from xylem.serving import LiveStatus, roles_of
@@ -86,7 +87,9 @@ class Metrics:
     Requests are counted in plain numbers, without locks: event loop only.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, models: str = "all") -> None:
+        """Take which models have series of their own, as `SeriesModels` does."""
+        self.series_models = SeriesModels(models)
         self.registry, self.process = CollectorRegistry(), CollectorRegistry()
         """The figures of the app, and those of its process, which any thread may read."""
         self.stages = StageTimes()
@@ -167,7 +170,7 @@ class Metrics:
         """Return the figures of the app, without those of its process."""
         self.settle()
         self.fold_closed()
-        return list(self.registry.collect())
+        return self.series_models.fold(self.registry.collect())
 
     async def page(self, is_openmetrics: bool = False, *, worker: int | None = None) -> bytes:
         """Return the figures in Prometheus's text format, or in OpenMetrics's format.
@@ -333,17 +336,29 @@ def read_thresholds(follower: Follower) -> Iterator[Metric]:
     )
 
 
-def read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) -> Iterator[Metric]:
-    """Yield the figures of the models, versions and aliases that are served."""
+def read_live(
+    status_of: Callable[[], LiveStatus],
+    ready: Callable[[], bool],
+    series_models: Container[str] | None = None,
+) -> Iterator[Metric]:
+    """Yield the figures of the models, versions and aliases that are served.
+
+    series_models  the models whose aliases have series; None: all
+    """
     status = status_of()
+    served_aliases = [
+        (key, alias)
+        for key, alias in status.aliases
+        if series_models is None or key[0] in series_models
+    ]
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
     documentation = "The version that an alias serves."
     labels = ("model", "alias")
-    aliases = ((key, alias.version) for key, alias in status.aliases)
+    aliases = ((key, alias.version) for key, alias in served_aliases)
     yield labelled(GaugeMetricFamily, "xylem_model_version", documentation, labels, aliases)
     parts = [
         ((*key, version, role), part / PARTS)
-        for key, alias in status.aliases
+        for key, alias in served_aliases
         for role, version, part in roles_of(alias)
     ]
     documentation = "The part of the requests to an alias that a version answers, by its role."
@@ -355,6 +370,15 @@ def read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) ->
     yield labelled(GaugeMetricFamily, "xylem_model_failed", documentation, ("model", "ref"), failed)
     yield CounterMetricFamily(
         "xylem_model_swaps", "Aliases moved since the start.", value=status.swaps
+    )
+    yield GaugeMetricFamily("xylem_versions_open", "Versions that are open.", value=status.n_open)
+    yield CounterMetricFamily(
+        "xylem_versions_opened", "Versions opened since the start.", value=status.n_opened
+    )
+    yield GaugeMetricFamily(
+        "xylem_openings_waiting",
+        "Openings that requests wait for, one of them under way.",
+        value=status.n_waiting,
     )
     yield GaugeMetricFamily(
         "xylem_store_failed",

@@ -49,7 +49,8 @@ class WorkPool:
             done, _ = await asyncio.wait((future,), timeout=self._seconds_max)
         finally:  # also when the request is cancelled, a call that waits is dropped
             if not future.done():
-                future.cancel()  # and the call with it
+                call.cancel()  # at once: the future would do it in the next turn of the event loop
+                future.cancel()
         if not done:
             raise TimedOut(f"expected an answer within {self._seconds_max:g} seconds")
         return future.result()

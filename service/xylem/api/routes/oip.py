@@ -4,22 +4,26 @@ from typing import Any
 
 from fastapi import Request, Response
 
+from xylem.api.door.admission import read_body
 from xylem.api.door.responses import json_response
-from xylem.api.routes.admins import RawRoute, of_seen_models, router_of
-from xylem.api.routes.operations import content, of_version, problems, takes
+from xylem.api.routes.admins import AuditedRoute, RawRoute, of_seen_models, router_of, who
+from xylem.api.routes.models import refuse_before_first_look
+from xylem.api.routes.operations import ModelName, content, of_version, problems, takes, takes_json
 from xylem.api.routes.requests import find_served, reply_in
 from xylem.api.routes.services import Wired
 from xylem.api.schemas.oip import (
     InferAnswer,
     ModelMetadata,
     ModelReady,
+    RepositoryEntry,
+    RepositoryIndexRequest,
     ServerLive,
     ServerMetadata,
     ServerReady,
     TensorMetadata,
 )
 from xylem.base import Unavailable
-from xylem.serving import HEADER, INPUTS, OUTPUTS, TENSORS, InferRequest
+from xylem.serving import HEADER, INPUTS, OUTPUTS, TENSORS, InferRequest, parse_body
 from xylem_store import code_version
 
 router = router_of("inference", "predict", RawRoute)
@@ -27,6 +31,13 @@ router = router_of("inference", "predict", RawRoute)
 about_router = router_of("inference", "predict")
 
 health_router = router_of("inference")
+
+index_router = router_of("inference", "admin")
+
+repository_router = router_of("inference", "admin", AuditedRoute, "/v2/repository/models/{model}")
+
+_INDEX_MEDIA = frozenset({b"application/json", b""})
+"""Clients of the protocol ask for the index without a body, and so without its type."""
 
 _TENSOR = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a text editor"]}
 _BODY = content("application/json", InferRequest, {"inputs": [_TENSOR], "parameters": {"top_r": 3}})
@@ -138,3 +149,53 @@ async def server_ready(services: Wired) -> ServerReady:
             "expected a service that is ready, found one that opens its models or stops"
         )
     return ServerReady(ready=True)
+
+
+@index_router.post(
+    "/v2/repository/index",
+    summary="The versions of the store, and which of them are open",
+    openapi_extra=takes_json(RepositoryIndexRequest, {"ready": True}),
+)
+@of_seen_models
+async def repository_index(request: Request, services: Wired) -> list[RepositoryEntry]:
+    """Every version of each model that the key may see; with `ready`, the open ones alone.
+
+    A version that is not open may be opened by its next request.
+    """
+    refuse_before_first_look(services.live)
+    body = await read_body(request, _INDEX_MEDIA)
+    options = RepositoryIndexRequest()
+    if body:
+        options = parse_body(body, RepositoryIndexRequest, services.limits)
+    live = services.live
+    open_versions = live.open_versions()
+    faults = {(failure.model, failure.ref): failure.detail for failure in live.status().failures}
+    entries = []
+    for model in sorted(filter(who(request).sees, live.models)):
+        for version in live.models[model].versions:
+            is_open = (model, version) in open_versions
+            reason = faults.get((model, str(version)), "not loaded")
+            if is_open or not options.ready:
+                entries.append(
+                    RepositoryEntry(
+                        name=model,
+                        version=str(version),
+                        state="READY" if is_open else "UNAVAILABLE",
+                        reason="" if is_open else reason,
+                    )
+                )
+    return entries
+
+
+@repository_router.post("/load", summary="Open a model in this process", responses=problems(503))
+async def load_model(model: ModelName, services: Wired) -> Response:
+    """Opens the versions that the model's aliases name. Parameters in the body are ignored."""
+    await services.live.load(model)
+    return Response()
+
+
+@repository_router.post("/unload", summary="Close a model in this process")
+async def unload_model(model: ModelName, services: Wired) -> Response:
+    """Requests in flight are answered. The next request opens the model again."""
+    await services.live.unload(model)
+    return Response()

@@ -1,9 +1,11 @@
 """The JSON of answers of the Open Inference Protocol: tensors, models and the server."""
 
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
+
+from xylem.serving import RequestModel
 
 
 class TensorMetadata(TypedDict):
@@ -51,6 +53,21 @@ class ModelReady(TypedDict):
 
     name: str
     ready: bool
+
+
+class RepositoryIndexRequest(RequestModel):
+    """Which versions a client wants to see."""
+
+    ready: bool = False
+
+
+class RepositoryEntry(TypedDict):
+    """A version of the store, and whether it is open in this process."""
+
+    name: str
+    version: str
+    state: Literal["READY", "UNAVAILABLE"]
+    reason: Annotated[str, Field(description="why it is not open; empty if it is")]
 
 
 class OutputTensor(TypedDict):

@@ -96,7 +96,8 @@ class KeyUsage:
             if not self._unwritten:
                 return
             with self._database.write() as connection:
-                for (row_hour, usage_key), counts in self._unwritten.items():
+                # in one order: replicas that add to the same lines must not wait for each other
+                for (row_hour, usage_key), counts in sorted(self._unwritten.items()):
                     place = {"hour": row_hour, **usage_key._asdict()}
                     zeros = dict.fromkeys(_COUNTS, 0)
                     connection.execute(insert_new(connection, KEY_USAGE).values(place | zeros))

@@ -6,13 +6,13 @@ import functools
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from xylem.base import offsets
 from xylem.engine.kernels.text.texts import LINE_END
-from xylem_store import I32, I64, U8, inlined
+from xylem_store import F32, I32, I64, U8, inlined
 
 WORD = 1
 MARK = 2
@@ -221,3 +221,17 @@ def in_blocks(
             n_characters = 0
         n_characters += len(text)
     yield texts[first:]
+
+
+WeighedBlock: TypeAlias = tuple[Sequence[str], F32 | None]
+"""A block of texts, and their weights; None: all are 1."""
+
+
+def in_weighed_blocks(
+    texts: Sequence[str], weights: F32 | None, characters_max: int = BLOCK_CHARACTERS
+) -> Iterator[WeighedBlock]:
+    """Yield the blocks of `in_blocks` with their weights."""
+    first = 0
+    for block in in_blocks(texts, characters_max):
+        yield block, None if weights is None else weights[first : first + len(block)]
+        first += len(block)

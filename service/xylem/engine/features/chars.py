@@ -14,7 +14,12 @@ from xylem.engine.features.char_ngrams import (
     pad_words,
     short_names,
 )
-from xylem.engine.features.characters import classes, encoded, in_blocks
+from xylem.engine.features.characters import (
+    WeighedBlock,
+    classes,
+    encoded,
+    in_weighed_blocks,
+)
 from xylem.engine.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_of_bound
 from xylem.engine.features.parameters import CharsParameters, WordsCharsParameters
 from xylem.engine.features.rows import NORM_CODES, normalise_rows, weighted_rows
@@ -245,22 +250,25 @@ def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArr
 
 
 def _count_chars(
-    texts: Sequence[str], chosen: CharsParameters | WordsCharsParameters
+    block: WeighedBlock, chosen: CharsParameters | WordsCharsParameters
 ) -> NgramCounts:
+    texts, weights = block
     utf8, text_ptr = encoded(texts, chosen.reading)
     padded, ptr = pad_words(utf8, text_ptr, classes(chosen.unicode))
     spans = NgramSpans(*char_spans(padded, ptr, chosen.char_min, chosen.char_max))
-    return counts_of(padded, spans)[0]
+    return counts_of(padded, spans, weights)[0]
 
 
 def fit_chars(
     texts: Sequence[str],
     parameters: CharsParameters | WordsCharsParameters,
     crew: Crew | None = None,
+    weights: F32 | None = None,
 ) -> CharsFeaturizer:
     """Return a featurizer that is fitted to these texts.
 
-    crew  the workers that count n-grams, block by block; None: this thread does it
+    crew     the workers that count n-grams, block by block; None: this thread does it
+    weights  of the texts: one of weight k counts as k texts; None: all are 1
 
     Source: scikit-learn's TfidfVectorizer(analyzer="char_wb"); for words see `fit_tfidf`.
     Deviations: those of `fit_tfidf` and of `char_ngrams`. Raises BadData if no text has a word,
@@ -270,25 +278,25 @@ def fit_chars(
     """
     words = None
     forms = None
-    sums = NgramSums()
+    sums = NgramSums(len(texts), weights)
     if isinstance(parameters, WordsCharsParameters):
-        fitted, _ = fit_tfidf(texts, parameters, crew)
+        fitted, _ = fit_tfidf(texts, parameters, crew, weights)
         words = WeightedNames(fitted.names, fitted.idf)
         forms = fitted.forms
-    blocks = in_blocks(texts, characters_max=FIT_CHARACTERS)
+    blocks = in_weighed_blocks(texts, weights, FIT_CHARACTERS)
     for counts in (crew or Crew(1)).mapped(Calls(_count_chars, (parameters,)), blocks):
         sums.add(counts)
     if not sums.vocabulary.n:
         raise BadData("expected texts with a character that is no blank, found none")
-    least = rows_of_bound(parameters.char_min_df, len(texts))
-    is_frequent = sums.frequency >= least
+    least = rows_of_bound(parameters.char_min_df, sums.n_texts)
+    is_frequent = sums.reach(parameters.char_min_df)
     if not is_frequent.any():
         raise BadParameter(
             f"features.char_min_df: expected a bound with an n-gram in {least:g} of the "
-            f"{len(texts)} texts "
+            f"{sums.n_texts:g} texts "
             "or more, found none"
         )
-    names, idf, _ = sums.choose(is_frequent, parameters.char_max_features, len(texts), parameters)
+    names, idf, _ = sums.choose(is_frequent, parameters.char_max_features, parameters)
     return CharsFeaturizer(parameters, WeightedNames(names, idf), words, forms)
 
 

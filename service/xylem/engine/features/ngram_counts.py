@@ -1,8 +1,9 @@
 """Count the n-grams of blocks of texts, add up the counts, and choose a vocabulary."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xylem.base import BadData
 from xylem.engine.features.parameters import CharsParameters, TfidfParameters
@@ -80,7 +81,7 @@ class Vocabulary:
             self.add(self._utf8, self._offsets[:old_n], self._offsets[1 : old_n + 1])
 
 
-def rows_of_bound(bound: int | float, n_rows: int) -> float:
+def rows_of_bound(bound: int | float, n_rows: float) -> float:
     """Return the number of rows of a bound: an integer itself, a float as a share of n_rows."""
     return bound if isinstance(bound, int) else bound * n_rows
 
@@ -122,23 +123,28 @@ class NgramCounts(NamedTuple):
     ptr        int64[n + 1]
     frequency  int64[n]  the number of texts that have the n-gram
     totals     int64[n]  the number of times that it occurs in all of them
+
+    The numbers are float64 if texts have weights: a text of weight k counts as k texts.
     """
 
     utf8: U8
     ptr: I64
-    frequency: I64
-    totals: I64
+    frequency: NDArray[Any]
+    totals: NDArray[Any]
 
 
-def counts_of(utf8: U8, spans: NgramSpans) -> tuple[NgramCounts, I32]:
+def counts_of(utf8: U8, spans: NgramSpans, weights: F32 | None = None) -> tuple[NgramCounts, I32]:
     """Return the counts of the n-grams of texts, and for each span the number of its n-gram.
+
+    weights  of the texts; None: all are 1
 
     The numbers are int32[spans], -1 for an n-gram that is longer than a name may be.
     """
     vocabulary = Vocabulary()
     ids = vocabulary.add(utf8, spans.start, spans.end)
-    frequency, totals = count_ids(ids, spans.row_ptr, vocabulary.n)
-    return NgramCounts(*vocabulary.table(), frequency, totals), ids
+    at_spans = ids, spans.row_ptr, vocabulary.n
+    counts = count_ids(*at_spans) if weights is None else _count_weighted(*at_spans, weights)
+    return NgramCounts(*vocabulary.table(), *counts), ids
 
 
 @kernel
@@ -160,14 +166,31 @@ def count_ids(ids: I32, row_ptr: I64, n: int) -> tuple[I64, I64]:
     return frequency, totals
 
 
+def _count_weighted(
+    ids: I32, row_ptr: I64, n: int, weights: F32
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return what `count_ids` does, for rows with weights."""
+    row = np.repeat(np.arange(len(weights)), np.diff(row_ptr))[ids >= 0]
+    row_of_pair, id_of_pair = np.divmod(np.unique(row * n + ids[ids >= 0]), n)
+    frequency = np.bincount(id_of_pair, weights[row_of_pair], n)
+    return frequency, np.bincount(ids[ids >= 0], weights[row], n)
+
+
 class NgramSums:
     """The n-grams of all texts, numbered in the order of their first appearance, and the sums of
     their counts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, n_texts: int, weights: F32 | None) -> None:
+        """Begin without n-grams.
+
+        n_texts  how many texts will be counted
+        weights  of the texts; None: all are 1
+        """
         self.vocabulary = Vocabulary()
-        self._sums = np.zeros((2, 1 << 16), np.int64)
+        self.n_texts: float = n_texts if weights is None else weights.sum(dtype=np.float64)
+        dtype = np.int64 if weights is None else np.float64
+        self._sums: NDArray[Any] = np.zeros((2, 1 << 16), dtype)
 
     def add(self, counts: NgramCounts) -> I32:
         """Add the counts of some texts; return the vocabulary's id of each of their n-grams."""
@@ -184,7 +207,6 @@ class NgramSums:
         self,
         eligible: Bools,
         n_max: int | None,
-        n_texts: int,
         parameters: CharsParameters | TfidfParameters,
     ) -> tuple[NameTable, F32, I64]:
         """Return (names, idf, old_ids): the chosen n-grams sorted by bytes, their weights, and the
@@ -195,7 +217,6 @@ class NgramSums:
         eligible  bool[n]: the n-grams to choose from
         n_max     the most to choose, the most frequent ones; of two that are equally frequent the
                   one that is smaller by bytes; None: all
-        n_texts   the number of texts that were counted
         """
         old_ids = np.flatnonzero(eligible)
         names = self.vocabulary.names(old_ids)
@@ -207,10 +228,18 @@ class NgramSums:
         old_ids = old_ids[order]
         idf = np.empty(0, np.float32)
         if parameters.use_idf:
-            idf = idf_of(self.frequency[old_ids], n_texts, parameters.smooth_idf)
+            idf = idf_of(self.frequency[old_ids], self.n_texts, parameters.smooth_idf)
         return build_names([names[i] for i in order.tolist()]), idf, old_ids
 
     @property
-    def frequency(self) -> I64:
+    def frequency(self) -> NDArray[Any]:
         """Return in how many texts each n-gram occurs."""
         return self._sums[0, : self.vocabulary.n]
+
+    def reach(self, bound: int | float) -> Bools:
+        """Return which n-grams occur in as many texts as a bound of `rows_of_bound` says.
+
+        The bound 1 is that an n-gram occurs at all, however small the weights of its texts are.
+        """
+        least = rows_of_bound(bound, self.n_texts)
+        return (self.frequency >= least) | (least == 1)

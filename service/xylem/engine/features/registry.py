@@ -94,7 +94,7 @@ def _fit_words(
     dataset: Dataset, parameters: FeatureParameters, crew: Crew | None
 ) -> tuple[Featurizer, SparseRows]:
     if dataset.texts is not None and type(parameters) is TfidfParameters:
-        return fit_tfidf(dataset.texts, parameters, crew)
+        return fit_tfidf(dataset.texts, parameters, crew, _weights_of(dataset))
     featurizer = _fitted(dataset, parameters, crew)
     if dataset.texts is None:
         return featurizer, featurizer.transform_dataset(dataset)
@@ -103,9 +103,15 @@ def _fit_words(
     return featurizer, SparseRows.join(list(row_blocks))
 
 
+def _weights_of(dataset: Dataset) -> F32 | None:
+    """Return the weights of the rows; None: all are 1."""
+    weights = dataset.labels.weights
+    return None if weights is None else weights.rows
+
+
 def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) -> Featurizer:
     if dataset.texts is not None and isinstance(parameters, CharsParameters | WordsCharsParameters):
-        return fit_chars(dataset.texts, parameters, crew)
+        return fit_chars(dataset.texts, parameters, crew, _weights_of(dataset))
     if dataset.rows is None and isinstance(parameters, HashingParameters):
         return HashingFeaturizer(parameters, fit_forms(parameters))
     if dataset.named_rows is not None and isinstance(parameters, NamedParameters):

@@ -97,10 +97,10 @@ NORM_CODES = {norm: code for code, norm in enumerate(get_args(Norm))}
 _L2, _L1, _NONE = range(3)
 
 
-def idf_of(frequency: I64, n_texts: int, smooth: bool) -> F32:
+def idf_of(frequency: NDArray[Any], n_texts: float, smooth: bool) -> F32:
     """Return the inverse document frequency of each feature, float32[n].
 
-    frequency  int64[n]: how many of the n_texts texts have the feature
+    frequency  float64[n] or int64[n]: how many of the n_texts texts have the feature
     smooth     count as if one more text had every feature
 
     Source: scikit-learn, TfidfTransformer.

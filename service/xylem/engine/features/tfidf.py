@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import BadData, BadParameter, Crew, RowArrays, SparseRows, inverse, offsets
-from xylem.engine.features.characters import classes, in_blocks
+from xylem.engine.features.characters import WeighedBlock, classes, in_weighed_blocks
 from xylem.engine.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_of_bound
 from xylem.engine.features.parameters import TfidfParameters
 from xylem.engine.features.rows import NORM_CODES, tidied, weigh_counts, weighted_rows
@@ -212,12 +212,13 @@ class _CountWords:
         """Return the forms of words, None if words are not changed."""
         return load_forms(self.parameters, self.stops)
 
-    def run(self, texts: Sequence[str], forms: WordForms | None, stop: U8) -> _WordCounts:
+    def run(self, block: WeighedBlock, forms: WordForms | None, stop: U8) -> _WordCounts:
         """Return the counts of a block of texts."""
         chosen = self.parameters
+        texts, weights = block
         words = words_of(texts, chosen, forms)
         spans = NgramSpans(*ngram_spans(*words[1:], *chosen.ngram_range))
-        ngrams, ids = counts_of(words.utf8, spans)
+        ngrams, ids = counts_of(words.utf8, spans, weights)
         counts = lead_counts(
             words.word_ptr, words.end, spans.row_ptr, spans.end, chosen.lead, chosen.lead_weight
         )
@@ -227,11 +228,15 @@ class _CountWords:
 
 
 def fit_tfidf(
-    texts: Sequence[str], parameters: TfidfParameters, crew: Crew | None = None
+    texts: Sequence[str],
+    parameters: TfidfParameters,
+    crew: Crew | None = None,
+    weights: F32 | None = None,
 ) -> tuple[TfidfFeaturizer, SparseRows]:
     """Return a featurizer that is fitted to these texts, and their rows.
 
-    crew  the workers that count words, block by block; None: this thread does it
+    crew     the workers that count words, block by block; None: this thread does it
+    weights  of the texts: one of weight k counts as k texts; None: all are 1
 
     Source: scikit-learn's TfidfVectorizer. Deviations: an n-gram longer than NAME_BYTES_MAX bytes
     is no feature; of two n-grams that are equally frequent, max_features keeps the one that is
@@ -240,25 +245,25 @@ def fit_tfidf(
     memory: the counts and the vocabulary. Deterministic.
     """
     forms = fit_forms(parameters)
-    sums = NgramSums()
+    sums = NgramSums(len(texts), weights)
     parts = list[SparseRows]()
     step = _CountWords(parameters, forms.arrays() if forms else {})
-    for counts in (crew or Crew(1)).mapped(step, in_blocks(texts)):
+    for counts in (crew or Crew(1)).mapped(step, in_weighed_blocks(texts, weights)):
         ids = sums.add(counts.ngrams)
         parts.append(counts.rows._replace(indices=ids[counts.rows.indices]))
     if not sums.vocabulary.n:
         raise BadData("expected texts with a word of two characters, found none")
     low, high = (
-        rows_of_bound(bound, len(texts)) for bound in (parameters.min_df, parameters.max_df)
+        rows_of_bound(bound, sums.n_texts) for bound in (parameters.min_df, parameters.max_df)
     )
-    is_common = (sums.frequency >= low) & (sums.frequency <= high)
+    is_common = sums.reach(parameters.min_df) & (sums.frequency <= high)
     if not is_common.any():
         raise BadParameter(
             f"features.min_df, features.max_df: expected bounds with an n-gram in {low:g} to "
             f"{high:g} of the "
-            f"{len(texts)} texts, found none"
+            f"{sums.n_texts:g} texts, found none"
         )
-    names, idf, old_ids = sums.choose(is_common, parameters.max_features, len(texts), parameters)
+    names, idf, old_ids = sums.choose(is_common, parameters.max_features, parameters)
     featurizer = TfidfFeaturizer(parameters, names, idf, forms)
     counted = SparseRows.join(parts)
     # old_ids[i] is the id that feature i had in `sums`; -1 stands for n-grams that are not chosen

@@ -36,6 +36,7 @@ from xylem.serving.live.split import (
 )
 from xylem.serving.live.state_maker import StateMaker
 from xylem_store import (
+    LATEST,
     Alias,
     AliasNotFound,
     Model,
@@ -48,7 +49,7 @@ from xylem_store import (
 
 T = TypeVar("T")
 
-_ALWAYS_OPEN = Usage()
+_ALWAYS_OPEN = Usage("")
 """The usage of all versions that aliases keep open, which nobody looks at."""
 
 
@@ -147,7 +148,15 @@ class LiveModels(Generic[T]):
         """Return the aliases that are served, and the failures."""
         aliases = sorted(self.aliases.items())
         failures = sorted(self._versions.failures.copy().values())
-        return LiveStatus(aliases, failures, self._state.served.swaps, self._store_error)
+        return LiveStatus(
+            aliases,
+            failures,
+            self._state.served.swaps,
+            self._store_error,
+            n_open=len(self.open_versions()),
+            n_opened=self._versions.n_opened,
+            n_waiting=self._requested.n_waiting,
+        )
 
     def version_of(self, model: str, ref: str) -> int:
         """Return the version that a number or an alias stands for now.
@@ -226,9 +235,12 @@ class LiveModels(Generic[T]):
         version = self.version_of(model, ref)
         served_aliases = self._state.served
         alias = served_aliases.aliases.get((model, ref), Alias(version))
-        keys = [(model, number) for number in alias.versions]
+        keys = [(model, number) for number in dict.fromkeys(alias.versions)]
         versions = [self._state.resident.get(key) for key in keys]
         if versions[0] is None:
+            if model in self._states.unloaded:  # the next look lets its aliases keep it open
+                self._states.unloaded.discard(model)
+                self._is_behind = True
             versions = [*await self._requested.find(keys, seconds)]
         if is_version(ref):
             return versions[0]  # type: ignore[return-value]
@@ -247,6 +259,31 @@ class LiveModels(Generic[T]):
             )
             served_aliases.splits[model, ref] = LiveSplit(model, alias, canary, shadow)
         return views[alias.version]  # type: ignore[no-any-return]
+
+    async def load(self, model: str) -> None:
+        """Open the versions that a model's aliases name, unless they are open. Raises as `find`."""
+        self.version_of(model, LATEST)
+        for name, alias in [key for key in self.aliases if key[0] == model]:
+            await self.find(name, alias)
+
+    async def unload(self, model: str) -> None:
+        """Close the open versions of a model, here; the next request opens them again.
+
+        Raises ModelNotFound.
+        """
+        if model not in self.models:
+            raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
+        # where the store is looked at, so that no look that is under way opens them again
+        await asyncio.get_running_loop().run_in_executor(self._looker, self._drop, model)
+        self._requested.close([key for key in list(self._requested.opened) if key[0] == model])
+
+    def _drop(self, model: str) -> None:
+        state = self._state
+        self._states.unloaded.add(model)
+        resident = {key: served for key, served in state.resident.items() if key[0] != model}
+        state.served.forget(model)
+        is_waited_for = any(map(self._states.keeps, state.models))
+        self._publish(state._replace(resident=resident, is_waited_for=is_waited_for))
 
     async def follow(self, poll_seconds: float, on_first: Callable[[], None]) -> None:
         """Look at the store now, every `poll_seconds` and after each `wake`, until cancelled.
@@ -328,11 +365,12 @@ class LiveModels(Generic[T]):
         self.heads = {}  # after the state, or it could get entries of the previous one
 
     def _forget_closed(self, key: Key, opened: OpenVersion[T]) -> None:
-        """Drop everything that leads to a version that was closed. Event loop only."""
+        """Drop everything that leads to a version that was closed. Event loop only.
+
+        All heads of its model go: one of another version may hold it as a canary or a shadow.
+        """
         heads = self.heads
-        for head in [
-            head for head, target in heads.items() if getattr(target, "usage", None) is opened.usage
-        ]:
+        for head in [head for head, target in heads.items() if target.usage.model == key[0]]:
             del heads[head]
         self._state.served.forget(key[0])
         self._closed_models.add(key[0])

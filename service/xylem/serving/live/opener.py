@@ -36,6 +36,7 @@ class VersionOpener(Generic[T]):
         self._store = store
         self._prepare = prepare
         self._weigh_once = lru_cache(_WEIGHTS_MAX)(partial(bound.weigh, store))
+        self.n_opened = 0
         self.failures: dict[tuple[str, str], Failure] = {}
 
     def open(self, key: Key) -> Opening[T]:
@@ -58,6 +59,7 @@ class VersionOpener(Generic[T]):
             detail = self.fail(model, str(version), public_message_of(error), error)
             raise ModelUnavailable(f"model {model} version {version}: {detail}") from error
         self.failures.pop((model, str(version)), None)
+        self.n_opened += 1
         ms = round(1000 * (time.perf_counter() - started), 3)
         log(logging.INFO, "model_opened", model=model, version=version, ms=ms)
         return opening

@@ -17,12 +17,23 @@ Key = tuple[str, int]
 """A model's name and a version's number."""
 
 
+ROOM_SECONDS = 0.5
+"""How long an opening waits for closed versions that still answer requests, such as long batches.
+
+After it the version is opened all the same: a batch of hours must not stop other models.
+"""
+
+
 class Usage:
-    """When a version was last used, by `time.perf_counter_ns`. Whoever answers with it sets it."""
+    """When a version was last used, by `time.perf_counter_ns`. Whoever answers with it sets it.
 
-    __slots__ = ("last_ns",)
+    model  its model
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("last_ns", "model")
+
+    def __init__(self, model: str) -> None:
+        self.model = model
         self.last_ns = time.perf_counter_ns()
 
 
@@ -66,7 +77,7 @@ class RequestedVersions(Generic[T]):
     bound          the most that all open versions may weigh together. One version, or those of one
                    alias, are open even if they weigh more
     openings_max   the most openings that wait for each other; one more is refused
-    seconds_max    how long an opening waits for room, and a request for its version
+    seconds_max    how long a request waits for its version
     opened         the open versions; other threads may look a version up, or `adopt` one
     reserved       what other open versions weigh, which count to the same bound
     """
@@ -91,8 +102,6 @@ class RequestedVersions(Generic[T]):
         self._seconds_max = seconds_max
         self.opened: dict[Key, OpenVersion[T]] = {}
         self.reserved = 0
-        self.n_openings = 0
-        """How many versions were opened so far, here or by `adopt`."""
         self._opening: dict[tuple[Key, ...], asyncio.Future[list[T | None]]] = {}
         self._turn = asyncio.Lock()
         self._closed_in_use: dict[int, int] = {}
@@ -110,13 +119,8 @@ class RequestedVersions(Generic[T]):
         a version that takes too long to open: its opening goes on.
         """
         group = tuple(keys)
-        now = time.perf_counter_ns()
-        opened = [self.opened.get(key) for key in group]
-        for version in opened:
-            if version is not None:
-                version.usage.last_ns = now
-        if None not in opened:
-            return [version.served for version in opened if version is not None]
+        if (open_versions := self._use(group)) is not None:
+            return open_versions
         if group not in self._opening:
             if len(self._opening) >= self._openings_max:
                 raise Overloaded(
@@ -135,10 +139,28 @@ class RequestedVersions(Generic[T]):
             )
         return done.pop().result()
 
+    @property
+    def n_waiting(self) -> int:
+        """Return how many openings wait or are under way."""
+        return len(self._opening)
+
+    def _use(self, group: tuple[Key, ...]) -> list[T | None] | None:
+        """Return what serves the versions, which are used now; None unless all are open.
+
+        A request that waits holds none of them: an opening that needs their room would wait for
+        it, and it for the opening.
+        """
+        now = time.perf_counter_ns()
+        for key in group:
+            if key in self.opened:
+                self.opened[key].usage.last_ns = now
+        if any(key not in self.opened for key in group):
+            return None
+        return [self.opened[key].served for key in group]
+
     def adopt(self, key: Key, opening: Opening[T]) -> None:
         """Take a version that another thread has opened. It may be called by any thread."""
-        self.opened[key] = OpenVersion(opening, Usage(), self._weigh(key))
-        self.n_openings += 1
+        self.opened[key] = OpenVersion(opening, Usage(key[0]), self._weigh(key))
 
     def close(self, keys: Sequence[Key]) -> None:
         """Close versions; those that are not open are ignored."""
@@ -196,7 +218,7 @@ class RequestedVersions(Generic[T]):
                 ]
                 await self._make_room(sum(weights), group)
                 usages = [self.opened[key].usage for key in group if key in self.opened]
-                usage = usages[0] if usages else Usage()
+                usage = usages[0] if usages else Usage(group[0][0])
                 for key, weight in zip(missing_keys, weights, strict=True):
                     try:
                         opening = await loop.run_in_executor(self._thread, self._open_version, key)
@@ -205,7 +227,6 @@ class RequestedVersions(Generic[T]):
                             raise
                         continue
                     self.opened[key] = OpenVersion(opening, usage, weight)
-                    self.n_openings += 1
                 return [
                     None if (version := self.opened.get(key)) is None else version.served
                     for key in group
@@ -214,14 +235,9 @@ class RequestedVersions(Generic[T]):
             del self._opening[group]
 
     async def _make_room(self, weight: int, group: Sequence[Key]) -> None:
-        """Wait until there is room, or nothing else is open. Raises TimedOut."""
-        try:
-            async with asyncio.timeout(self._seconds_max):
+        """Wait until there is room, or nothing else is open, at most ROOM_SECONDS."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ROOM_SECONDS):
                 while not self.shrink(weight, group) and self._closed_in_use:
                     self._freed.clear()
                     await self._freed.wait()
-        except TimeoutError:
-            raise TimedOut(
-                f"model {group[0][0]} version {group[0][1]}: expected room for it, found that all "
-                "open models are answering requests (XYLEM_MODELS_LOADED)"
-            ) from None

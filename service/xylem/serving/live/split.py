@@ -210,12 +210,17 @@ class LiveStatus(NamedTuple):
 
     aliases  each alias as it is served: by the version that it names, or an earlier one
     swaps    how often any alias was moved to another version since the start
+    n_open, n_opened, n_waiting  versions that are open, that were opened since the start, and
+             openings that wait or are under way because of requests
     """
 
     aliases: Sequence[tuple[AliasKey, Alias]]
     failures: list[Failure]
     swaps: int
     store_error: str | None
+    n_open: int = 0
+    n_opened: int = 0
+    n_waiting: int = 0
 
 
 def roles_of(alias: Alias) -> list[tuple[str, int, int]]:

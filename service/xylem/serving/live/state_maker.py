@@ -26,6 +26,7 @@ class StateMaker(Generic[T]):
     """Makes states; not from two threads at once. Other arguments are as `LiveModels` takes them.
 
     requested  the versions that are open because requests named them
+    unloaded   models whose versions are not kept open until a request names them
     """
 
     def __init__(
@@ -42,6 +43,11 @@ class StateMaker(Generic[T]):
         self._refresh = refresh
         self._deny = deny
         self._previous: State
+        self.unloaded: set[str] = set()
+
+    def keeps(self, model: str) -> bool:
+        """Return whether the versions that a model's aliases name stay open."""
+        return model not in self.unloaded and self._bound.keeps(model)
 
     def state_after(self, previous: State, infos: list[ModelInfo], publish: Publish) -> State:
         """Return the state for the models that the store has, with their versions open. Blocking.
@@ -50,6 +56,13 @@ class StateMaker(Generic[T]):
         publish   takes the states in between, during the first look
         """
         self._previous = previous
+        try:
+            return self._make(infos, publish)
+        finally:
+            del self._previous  # it would keep versions mapped that are closed meanwhile
+
+    def _make(self, infos: list[ModelInfo], publish: Publish) -> State:
+        previous = self._previous
         present_aliases = previous.served.aliases
         aliases: dict[AliasKey, Alias] = {}
         resident: dict[Key, object] = {}
@@ -89,7 +102,7 @@ class StateMaker(Generic[T]):
         state = state_of(infos, aliases, resident, requested, self._previous, is_early=False)
         if previous.is_early:
             self._bound.warn_of_unmatched(state.models)
-        return state._replace(is_waited_for=any(self._bound.keeps(info.name) for info in infos))
+        return state._replace(is_waited_for=any(self.keeps(info.name) for info in infos))
 
     def _renewed_requested(self) -> dict[Key, T]:
         """Let the versions that requests named deny the labels that are deprecated now.
@@ -114,9 +127,9 @@ class StateMaker(Generic[T]):
         model = key[0]
         previous_alias = self._previous.served.aliases.get(key)
         previous_key = None if previous_alias is None else (model, previous_alias.version)
-        if not self._bound.keeps(model) and previous_key not in self._requested.opened:
+        if not self.keeps(model) and previous_key not in self._requested.opened:
             return stored_alias  # opened when a request names it
-        if self._bound.keeps(model) and not self._has_room(model, stored_alias, resident):
+        if self.keeps(model) and not self._has_room(model, stored_alias, resident):
             if previous_alias is None:
                 log(logging.WARNING, "preload_exceeds_bound", model=model, alias=key[1])
             return stored_alias
@@ -133,7 +146,7 @@ class StateMaker(Generic[T]):
 
     def _with_split(self, model: str, alias: Alias, resident: dict[Key, object]) -> Alias:
         """Return an alias with its canary and shadow if they can be opened, else without."""
-        if self._bound.loaded_max is not None:
+        if self._bound.loaded_max is not None or not self.keeps(model):
             key = model, alias.version
             if key not in resident and key not in self._requested.opened:
                 return alias  # opened when a request names the alias
@@ -163,9 +176,9 @@ class StateMaker(Generic[T]):
                 self._opener.fail(key[0], str(key[1]), public_message_of(error), error)
                 return None
             served = opening.served
-            if not self._bound.keeps(key[0]):
+            if not self.keeps(key[0]):
                 self._requested.adopt(key, opening)
-        if served is not None and self._bound.keeps(key[0]):
+        if served is not None and self.keeps(key[0]):
             resident[key] = served
         return served
 

@@ -3,17 +3,18 @@
 A *tile* is 16 children of a node (fewer at its end). For child c, with y = +1 on the rows that
 carry one of its labels and -1 on the node's other rows, a solver finds the w and b that minimise
 
-    (|w|^2 + b^2) / 2 + cost[c] * sum over rows of loss(y * (w . x + b))
+    (|w|^2 + b^2) / 2 + sum over rows i of cost[i, c] * loss(y * (w . x + b))
 
 The dual steps of the 16 problems are taken together: the margins of a row for all children are one
 sum in vector registers, so that the indices and values of a row are read once for 16 classifiers. A
 row that no child needs any more is not read.
 
 Weights are float32[m + 1, 16], row m being the bias, and dual variables float32[n, 16]; both should
-start on a cache line. Costs are float32[16], > 0 also beyond the last child. Everything is float32.
-The result depends on the arguments alone. `stop` is uint8[1]: set it to end a solver after its
-epoch; the weights are then unfinished. A solver of a tile returns the number of its epochs; if
-children are not done after `epochs_max`, it returns minus the set of them (bit c: child c).
+start on a cache line. Costs are float32[n, 16], or float32[1, 16] if they are those of all rows;
+they are > 0, also beyond the last child. Everything is float32. The result depends on the arguments
+alone. `stop` is uint8[1]: set it to end a solver after its epoch; the weights are then unfinished.
+A solver of a tile returns the number of its epochs; if children are not done after `epochs_max`, it
+returns minus the set of them (bit c: child c).
 """
 
 from typing import Any, NamedTuple
@@ -108,6 +109,8 @@ def _hinge_step(
 ) -> Any:
     """Take the dual step of row i for the live children.
 
+    diagonal  0.5 / cost of the row
+
     Returns the projected gradient (0 for other children), and the set of children that do not need
     the row any more: their dual variable is 0, and their gradient is larger than `above`.
     """
@@ -129,18 +132,20 @@ def _hinge_step(
 
 @inlined
 def _hinge_epoch(
-    problem: Problem, tile: Tile, n_active: int, done: int, diagonal: Any, extent: F32
+    problem: Problem, tile: Tile, n_active: int, done: int, diagonal: F32, extent: F32
 ) -> int:
     """Visit the first n_active rows of `order`; return how many of them a child still needs.
 
-    done    the children (bits) that are done
-    extent  float32[3, 16]  on return extent[0] and extent[1] are the largest and the least
+    done      the children (bits) that are done
+    diagonal  0.5 / costs
+    extent    float32[3, 16]  on return extent[0] and extent[1] are the largest and the least
             projected gradient of each child. extent[2] is the largest of the epoch before (inf: not
             known): a variable at its bound is dropped if its gradient is larger
     """
     largest = vbroadcast(0.0)
     least = vbroadcast(0.0)
     above = vload(extent, 2 * LANES)
+    stride = LANES if len(diagonal) > 1 else 0
     k = 0
     while k < n_active:
         i = np.int64(tile.order[k])
@@ -152,7 +157,7 @@ def _hinge_epoch(
             continue
         if k + 1 < n_active:
             _expect_row(problem, tile, np.int64(tile.order[k + 1]))
-        projected, dropped = _hinge_step(problem, tile, i, live, diagonal, above)
+        projected, dropped = _hinge_step(problem, tile, i, live, vload(diagonal, i * stride), above)
         tile.active[i] = live & ~dropped
         largest = vmax(largest, projected)
         least = vmin(least, projected)
@@ -189,7 +194,7 @@ def solve_squared_hinge(
     checks it. Cost: an epoch reads every active row once.
     """
     lanes = (1 << n_children) - 1
-    diagonal = vdiv(vbroadcast(0.5), vload(cost, 0))
+    diagonal = np.float32(0.5) / cost
     state = np.full(1, seed, np.uint64)
     extent = np.empty((3, LANES), np.float32)
     _start(tile, lanes, extent)
@@ -363,14 +368,14 @@ def solve_logistic(
     n_rows = len(tile.order)
     lanes = (1 << n_children) - 1
     undone = lanes
-    costs = vload(cost, 0)
+    stride = LANES if len(cost) > 1 else 0
     inner = vbroadcast(INNER_SHARE * eps)
     state = np.full(1, seed, np.uint64)
-    alpha = vmin(vmul(vbroadcast(0.001), costs), vbroadcast(1e-8))
     for i in range(n_rows):
         tile.order[i] = i
         if not vnonzero(vload(tile.alpha, i * LANES)):
             y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
+            alpha = vmin(vmul(vbroadcast(0.001), vload(cost, i * stride)), vbroadcast(1e-8))
             vstore(tile.alpha, i * LANES, alpha)
             add_row(problem, tile, i, vmul(y, alpha))
     for epoch in range(epochs_max):
@@ -379,8 +384,10 @@ def solve_logistic(
         for k in range(n_rows):
             if k + 1 < n_rows:
                 _expect_row(problem, tile, np.int64(tile.order[k + 1]))
+            row = np.int64(tile.order[k])
             largest = vmax(
-                largest, _logistic_step(problem, tile, np.int64(tile.order[k]), lanes, costs, inner)
+                largest,
+                _logistic_step(problem, tile, row, lanes, vload(cost, row * stride), inner),
             )
         undone = vgreater(largest, vbroadcast(eps)) & lanes
         if stop[0] or undone == 0:

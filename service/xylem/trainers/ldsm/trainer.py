@@ -311,7 +311,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
             raise BadData(
                 f"row {row}: expected values of a finite squared length, found {squares[wrong[0]]}"
             )
-    weighed = weigh(data.rows, parameters.idf, is_mapped)
+    weighed = weigh(data.rows, parameters.idf, in_place=is_mapped)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     grow = _Grow(
         weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None

@@ -114,7 +114,7 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
     data = all_rows(source)
     trees: list[Tree] = []
     solving = parameters.solving()._replace(tail=data.rows.tail)
-    weighed = weigh(data.rows, parameters.idf)
+    weighed = weigh(data.rows, parameters.idf, data.labels.weights)
     data = data._replace(rows=weighed.rows)
     for tree_tools, shape in _shapes(source, parameters, data, tools):
         members = _members(data.labels, shape)
@@ -160,7 +160,7 @@ def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> 
     """
     weighed = None
     if parameters.solver == "batch":
-        weighed = data._replace(rows=weigh(data.rows, parameters.idf).rows)
+        weighed = data._replace(rows=weigh(data.rows, parameters.idf, data.labels.weights).rows)
     shapes = [shape for _, shape in _shapes(MemorySource(data), parameters, weighed, tools)]
     members = [(shape, _members(data.labels, shape)) for shape in shapes]
     return estimate_size(data, members, tools)
@@ -174,7 +174,7 @@ def _shapes(
     weighed  the rows by which labels are clustered; None: the rows of the source, projected to
              fewer dimensions
     """
-    counts = source.census.label_rows
+    _, counts = source.census.weighed.rounded()
     vectors = None
     labels = np.flatnonzero(counts).astype(np.int32)
     if p.tree == "kmeans":
@@ -200,7 +200,8 @@ def _members(labels: LabelRows, shape: Shape) -> Members:
     members = members_of(*rows_by_label(labels), shape.labels)
     without = np.flatnonzero(np.diff(labels.indptr) == 0).astype(np.int32)
     end = members.ptr[-1] + len(without)
-    return Members(np.append(members.ptr, end), np.concatenate([members.rows, without]))
+    rows = np.concatenate([members.rows, without])
+    return members._replace(ptr=np.append(members.ptr, end), rows=rows)
 
 
 def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
@@ -238,5 +239,6 @@ PLT = TrainerSpec(
     alone=lambda p: (
         None if p.solver == "batch" else f"with solver={p.solver}, which learns row by row"
     ),
+    weighs=lambda p: p.solver == "batch",
     worker_bytes=lambda data, p: solver_bytes(data.rows),
 )

@@ -85,6 +85,7 @@ def test_columns_of_tables(kind: str, data: DataRoot) -> None:
         ({"quote": "all"}, "quote"),
         ({"encoding": "ø"}, "encoding"),
         ({"encoding": "rot13"}, "encoding"),
+        ({"weight_column": "w", "join_rows": "id"}, "weight_column"),
         ({"data": "train.jsonl"}, "data"),
     ):
         assert set(faults(kind, {**body, **good, **change}, data)) == {place}

@@ -23,7 +23,8 @@ from xylem.api.door.request_timings import AnsweredBy, EndedRequest
 from xylem.base.stages import READ, StageTimings
 from xylem.base.traces.trace_context import Sampling
 from xylem.base.traces.tracer import EndedTrace, Tracer
-from xylem.serving.live.split import LiveStatus
+from xylem.serving.live.split import Failure, LiveStatus
+from xylem_store.alias import Alias
 
 ROUTE = "/v1/models/{model}/predict"
 
@@ -239,3 +240,31 @@ async def test_a_span_that_is_not_sampled_is_in_the_log_line_alone(
     assert orjson.loads(capfd.readouterr().err)["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
     assert not sent
     assert not metrics.timings[Series(ROUTE, 200, "tags", "2")].exemplars
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown"), [("all", ["a", "b"]), ("none", []), ("a*, x", ["a"]), ("b", ["b"])]
+)
+def test_series_of_some_models_alone(setting: str, shown: list[str]) -> None:
+    metrics = Metrics(setting)
+    for model in ("a", "b"):
+        metrics.timing(Series("/x", 200, model, "1")).counts[0] += 2
+        metrics.rows[model] += 3
+    status = LiveStatus(
+        [((model, "latest"), Alias(1)) for model in ("a", "b")],
+        [Failure(model, "2", "", 0.0) for model in ("a", "b")],
+        0,
+        None,
+    )
+    metrics.report(partial(read_live, lambda: status, lambda: True, metrics.series_models))
+    samples = [each for family in metrics.collected() for each in family.samples]
+    totals = dict.fromkeys(("xylem_requests_total", "xylem_rows_total", "xylem_model_failed"), 0.0)
+    for sample in samples:
+        assert sample.labels.get("model", "") in ("", *shown)
+        if sample.name in totals:
+            totals[sample.name] += sample.value
+    assert list(totals.values()) == [4.0, 6.0, 2.0]
+    keys = [(each.name, *sorted(each.labels.items())) for each in samples]
+    assert len(keys) == len(set(keys))
+    aliases = [each.labels["model"] for each in samples if each.name == "xylem_model_version"]
+    assert aliases == shown

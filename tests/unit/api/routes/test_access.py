@@ -22,7 +22,7 @@ def scope_of(path: str) -> AccessScope | None:
     """The scope that a route must ask for, None for those that anybody may call."""
     if path in OPEN or path.startswith("/docs"):
         return None
-    if path.startswith("/v1/admin"):
+    if path.startswith(("/v1/admin", "/v2/repository")):
         return AccessScope.ADMIN
     if path == "/metrics":
         return AccessScope.METRICS

@@ -6,6 +6,7 @@ from sqlalchemy import text
 
 from xylem.base.access.key_text import AccessScope, digest_of
 from xylem.base.access.keys import AccessKeys
+from xylem.base.access.usage import KeyUsage
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import ADDED
 
@@ -33,12 +34,17 @@ def test_a_database_of_an_earlier_build_is_used_by_both(database_url: str) -> No
             for column in ADDED:
                 table = column.table.name
                 connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column.name}"))
+            connection.execute(text("DROP TABLE key_usage"))
         insert_earlier(database)
     with contextlib.closing(Database(database_url)) as database:
         keys = AccessKeys(database)
         (key,) = keys.list()
         assert (key.name, key.models, key.no_rows, key.data_prefix) == ("earlier", None, (), None)
         keys.create("shop", [AccessScope.PREDICT], models=("a",))
+        usage = KeyUsage(database)
+        usage.add("k", "m", n_rows=1, n_characters=1)
+        usage.close()
+        assert [line["rows"] for line in usage.read()] == [1]
         insert_earlier(database, id="bbbbbbbbbbbb")  # beside this one
         assert len(keys.list()) == 3
         with database.read() as connection:  # what the earlier build reads

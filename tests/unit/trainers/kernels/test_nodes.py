@@ -35,7 +35,7 @@ def test_rows_of_a_node(seed: int, n_rows: int) -> None:
     _, labels, order, members = _data(seed, n_rows)
     place, carried = np.zeros(n_rows, np.int32), problems.dense_labels(labels)
     for first, last in [(0, 17), (3, 4), (5, 9)]:
-        found = rows_of(*problems.readonly(members), first, last, place)
+        found = rows_of(*problems.readonly(members[:2]), first, last, place)
         expected = np.flatnonzero(carried[:, order[first:last]].any(axis=1))
         assert found.tolist() == expected.tolist()
         assert place[found].tolist() == list(range(1, len(found) + 1))

@@ -48,8 +48,8 @@ def _solve(
     weights = np.zeros((len(problem.used) + 1, 16), np.float32)
     alpha = np.zeros((n_rows, 16), np.float32)
     tile = Tile(positive, weights, alpha, np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16))
-    costs = np.ones(16, np.float32)
-    costs[:n_children] = cost
+    costs = np.ones((1, 16), np.float32)
+    costs[0, :n_children] = cost
     epochs = solve(
         problem, tile, n_children, costs, eps, epochs_max, seed, np.array([stop], np.uint8)
     )
