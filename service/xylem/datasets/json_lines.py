@@ -269,7 +269,7 @@ class RowCollector:
             labels = list(labels)
         if not isinstance(labels, list):
             if labels is not None:
-                expected = "expected an array, or an object of weights, as `labels`"
+                expected = "expected an array as `labels`"
                 raise self.file.fault(number, f"{expected}, found {what_is(labels)}")
             labels = []
         n_before = len(self.labels)

@@ -109,7 +109,7 @@ def test_weights_are_refused_where_they_cannot_be(home: Path, store: Store) -> N
     plain = {"trainer": "label-tree", "data": new}
     requests = {
         "extend": {"trainer": "", "data": new, "base": "kept"},
-        "from": {"trainer": "", "data": known, "base": "tree"},
+        "from": {"trainer": "label-tree", "data": known, "base": "tree"},
         "keep_rows": {**plain, "keep_rows": True},
         "rerank": {**plain, "rerank": True},
     }
