@@ -21,7 +21,8 @@ from xylem.base.rows import Dataset
 from xylem.datasets import check_readable, delimited, parquet, read_dataset, stream
 from xylem.datasets.data_stream import DataStream
 from xylem.datasets.tables import TableLines
-from xylem.python.from_memory import columns_from_memory, dataset_from_memory
+from xylem.python.frames import columns_from_memory
+from xylem.python.from_memory import dataset_from_memory
 from xylem_store.names import build_names
 
 GOOD = b'text,labels\r\nfirst,a;b\r\n"two ""lines"",\nof one cell", b ;;c;\r\n\r\nthree,\r\n'
