@@ -29,7 +29,7 @@ RUN ["python", "-m", "pip", "--python", "/opt/xylem/bin/python", "install", "--n
 COPY --from=wheel /src/dist/*-cp311-*.whl ./
 RUN python -m pip --python /opt/xylem/bin/python install --no-compile --no-deps ./*.whl
 COPY deploy/image ./deploy/image
-RUN ["/opt/xylem/bin/python", "deploy/image/trim.py", "postgresql", "remote"]
+RUN ["/opt/xylem/bin/python", "deploy/image/trim.py", "postgresql", "remote", "grpc"]
 RUN ["/opt/xylem/bin/python", "deploy/image/sbom.py", "/opt/xylem/sbom.cdx.json"]
 # Stamped with their sources' digests, which are not looked at again: nothing in the image changes.
 RUN ["/opt/xylem/bin/python", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "/opt/xylem/lib"]

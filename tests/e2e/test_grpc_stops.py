@@ -58,7 +58,8 @@ def test_all_in_flight_complete_and_the_health_goes_first(shared_store: Path) ->
         channel_to(server) as channel,
     ):
         stub = health_pb2_grpc.HealthStub(channel)
-        assert stub.Check(health_pb2.HealthCheckRequest()).status == STATES.SERVING
+        request = health_pb2.HealthCheckRequest()
+        wait_for(lambda: stub.Check(request).status == STATES.SERVING)
         states, watcher = watched(stub)
         wait_for(lambda: states == [STATES.SERVING])
         goes_on = threading.Event()

@@ -120,6 +120,26 @@ def test_the_chart_is_valid_with_other_values(tmp_path: Path, name: str) -> None
         assert not {"HorizontalPodAutoscaler", "NetworkPolicy"} & {each["kind"] for each in found}
 
 
+def test_grpc_has_its_port_everywhere_if_the_values_say_so(tmp_path: Path) -> None:
+    plain, found = (
+        by_name(rendered(tmp_path, replicas=values)) for values in ({}, {"grpcPort": 8081})
+    )
+    changed = {key for key in plain if plain[key] != found[key]}
+    assert changed == {
+        ("Deployment", "xylem"),
+        ("Service", "xylem"),
+        ("NetworkPolicy", "xylem-replicas"),
+    }
+    is_valid(list(found.values()), tmp_path)
+    (container,) = found["Deployment", "xylem"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "grpc", "containerPort": 8081} in container["ports"]
+    assert {"name": "XYLEM_GRPC_PORT", "value": "8081"} in container["env"]
+    port = {"name": "grpc", "port": 8081, "targetPort": "grpc", "appProtocol": "grpc"}
+    assert port in found["Service", "xylem"]["spec"]["ports"]
+    (rule,) = found["NetworkPolicy", "xylem-replicas"]["spec"]["ingress"]
+    assert {"protocol": "TCP", "port": 8081} in rule["ports"]
+
+
 def test_pods_are_where_and_as_the_values_say(tmp_path: Path) -> None:
     values = VARIANTS["placed"]
     found = by_name(rendered(tmp_path, **values))

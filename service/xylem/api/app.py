@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import Router
 
 from xylem.admin import JobFigures, Jobs, Registry, Schedules
 from xylem.api.door.admission import Admission
@@ -182,7 +183,7 @@ def create_app(
     if (cors := cors_options(settings)) is not None:
         app.add_middleware(Cors, **cors)
     if settings.grpc_port is not None:
-        app.add_middleware(load_extra("grpc").receives_calls)
+        app.add_middleware(load_extra("grpc").receives_calls, infer=Router(oip.router.routes))
     app.add_middleware(
         RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path
     )

@@ -94,12 +94,16 @@ envFrom:
 {{- end }}
 {{- end }}
 
-{{/* The port and the probes of what serves. It listens before it has opened its models; a store or a database that is
+{{/* The ports and the probes of what serves: (dict "grpcPort" 0), or none. It listens before it has opened its models; a store or a database that is
 away is no reason to start it again. */}}
 {{- define "xylem.serves" -}}
 ports:
   - name: http
     containerPort: 8080
+  {{- with .grpcPort }}
+  - name: grpc
+    containerPort: {{ . }}
+  {{- end }}
 startupProbe:
   httpGet:
     path: /livez
@@ -151,6 +155,12 @@ spec:
     - name: http
       port: 8080
       targetPort: http
+    {{- with .grpcPort }}
+    - name: grpc
+      port: {{ . }}
+      targetPort: grpc
+      appProtocol: grpc
+    {{- end }}
 {{- end }}
 
 {{/* Volumes of yours, and where they are in the container: (dict "root" $ "part" .Values.replicas). Those of all pods and of the part add up. */}}

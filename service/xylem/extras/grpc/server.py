@@ -56,11 +56,14 @@ CALLS_A_REQUEST = 2  # calls for each request in flight: some only wait for clie
 STOP_SECONDS = 0.05  # after it no further call begins
 
 
-def receives_calls(app: App) -> App:
+def receives_calls(app: App, infer: App) -> App:
     """Return the ASGI middleware, within the request scope, that receives a call's message first.
 
     The message has the path of the call's request. So a call is admitted before its message is
     read, and this has the limits of a body. Requests of HTTP pass unchanged.
+
+    infer  answers predictions; to look for their routes among all of `app` would take longer than
+           to predict
     """
 
     async def answer(scope: Message, receive: Callable[[], Awaitable[Message]], send: App) -> None:
@@ -75,7 +78,7 @@ def receives_calls(app: App) -> App:
         async def receive_body() -> Message:
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await app(scope, receive_body, send)
+        await (infer if method.name == "ModelInfer" else app)(scope, receive_body, send)
 
     return answer
 
@@ -137,9 +140,6 @@ class InferenceServer:
 
     async def _answer(self, method: Method, _: object, context: Any) -> bytes:
         """Answer one call, or end it with the status code of its refusal."""
-        if (remaining := context.time_remaining()) is not None and remaining <= 0:
-            detail = "expected a deadline that is to come, found one that has passed"
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, detail)
         task: Any = asyncio.current_task()
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)  # its answer has been sent then
