@@ -28,9 +28,8 @@ REFUSALS = (
 )
 """Of what the browser logs, what these tests provoke: answers that refuse."""
 SLOW_TO_OPEN = (
-    "import time; from xylem.serving.live.models import LiveModels; "
-    "opened = LiveModels._open_version;"
-    "LiveModels._open_version = lambda self, key: (time.sleep(6 * (key[0] == 'hostile')), "
+    "import time; from xylem.serving.live.opener import VersionOpener; opened = VersionOpener.open;"
+    "VersionOpener.open = lambda self, key: (time.sleep(6 * (key[0] == 'hostile')), "
     "opened(self, key))[1];"
 )
 """A server that opens one model as slowly as where its kernels have to be compiled."""
