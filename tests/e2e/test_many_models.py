@@ -128,7 +128,7 @@ def test_models_come_and_go(tmp_path: Path, seconds: int, seed: int) -> None:
         changes = changing(connections[4], store, random.Random(rng.random()))
         with busy(*asks, changes, deleting(connections[5], store, faults)):
             time.sleep(seconds)
-        assert not faults, faults[:5]
+        assert not faults, (faults[:5], server.events("failure")[:3])
         n_opened = len(server.events("model_opened"))
         assert n_opened > 2 * LOADED and len(server.events("model_closed")) > LOADED
         for name in [*(info.name for info in store.models())]:

@@ -211,7 +211,9 @@ class RequestedVersions(Generic[T]):
         loop = asyncio.get_running_loop()
         try:
             async with self._turn:
-                missing_keys = [key for key in group if key not in self.opened]
+                # what is opened is returned even if an unload closes it again meanwhile
+                versions = {key: self.opened[key].served for key in group if key in self.opened}
+                missing_keys = [key for key in group if key not in versions]
                 weights = [
                     await loop.run_in_executor(self._thread, self._weigh, key)
                     for key in missing_keys
@@ -227,10 +229,8 @@ class RequestedVersions(Generic[T]):
                             raise
                         continue
                     self.opened[key] = OpenVersion(opening, usage, weight)
-                return [
-                    None if (version := self.opened.get(key)) is None else version.served
-                    for key in group
-                ]
+                    versions[key] = opening.served
+                return [versions.get(key) for key in group]
         finally:
             del self._opening[group]
 
