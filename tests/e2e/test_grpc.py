@@ -150,6 +150,27 @@ def test_server_and_models_say_what_they_are(channel: grpc.Channel) -> None:
     ]
 
 
+def test_models_are_closed_and_opened_by_calls(shared_store: Path) -> None:
+    admin = [("authorization", f"Bearer {KEY}")]
+    with (
+        ServerProcess(shared_store, grpc_port=0, admin_key=KEY) as server,
+        channel_to(server) as channel,
+    ):
+
+        def open_models() -> set[str]:
+            index = ask(channel, "RepositoryIndex", metadata=admin, ready=True)
+            return {entry.name for entry in index.models}
+
+        assert {"raw", "text"} <= open_models()
+        ask(channel, "RepositoryModelUnload", metadata=admin, model_name="raw")
+        assert "raw" not in open_models()
+        ask(channel, "RepositoryModelLoad", metadata=admin, model_name="raw")
+        assert "raw" in open_models()
+        refused = refusal(channel, "RepositoryModelLoad", metadata=admin, model_name="no")
+        assert refused.status == Code.NOT_FOUND
+        assert refusal(channel, "RepositoryIndex").status == Code.UNAUTHENTICATED
+
+
 def changed(call: dict[str, Any], index: int, **changes: Any) -> dict[str, Any]:
     """A call, one of whose inputs is changed."""
     inputs = list(call["inputs"])

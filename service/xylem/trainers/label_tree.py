@@ -105,7 +105,7 @@ class ClassifierParameters(Parameters):
         "in blocks",
     )
 
-    def solving(self, n_rows: float, n_nonzeros: float, tail: int) -> SolverOptions:
+    def solving(self, n_rows: float, n_nonzeros: float, tail: int = 0) -> SolverOptions:
         """Return the options of the training on n_rows rows with n_nonzeros values in total.
 
         tail  as in SparseRows

@@ -177,8 +177,6 @@ class InferenceServer:
             if name == "retry-after"
         ]
         code = STATUS_CODES.get(status, grpc.StatusCode.UNKNOWN)
-        if problem["code"] == "route-not-found":
-            code = grpc.StatusCode.UNIMPLEMENTED
         # a message has no binary_data_size
         detail = problem["detail"].replace(".parameters.binary_data_size", "")
         metadata.append(("xylem-code", problem["code"]))
