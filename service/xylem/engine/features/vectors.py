@@ -135,7 +135,7 @@ class Tail(NamedTuple):
         """Return float32[n, dims]: weight * P (v - mean) / |v - mean| for each vector v.
 
         A vector that is the mean has a tail of zeros. Each row is computed by itself, in a fixed
-        order of additions. BLAS, which is three times as fast, adds in another order for one row
+        order of additions. BLAS would be the alternative, but it adds in another order for one row
         than for many.
         """
         return tails_of(writeable(vectors), self.mean, self.basis, np.float32(self.weight))
@@ -188,8 +188,8 @@ def join_tails(indptr: I64, indices: I32, values: F32, tails: F32, first: int) -
 
 PASSES = 20
 """How often the components are multiplied with the covariance: then they hold the variance that the
-exact ones hold, but for a thousandth. An exact solver of LAPACK has other bits for another number
-of processors.
+exact ones hold, but for a thousandth, where it falls from component to component. An exact solver
+of LAPACK has other bits for another number of processors.
 """
 
 SPARE = 32
