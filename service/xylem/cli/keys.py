@@ -15,7 +15,7 @@ from typer import Argument, Option
 from xylem.base import BadParameter, ready_database
 from xylem.cli.console import cell, print_json, print_line, print_list, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir, grouped
-from xylem.cli.places import Place, opened_place, user_name
+from xylem.cli.places import Place, opened_place, store_at, user_name
 
 if TYPE_CHECKING:
     from xylem.base import AccessKeys, Database, Settings
@@ -206,9 +206,7 @@ def seconds_of(option: str, text: str | None) -> float | None:
 
 
 def _models_of(store: Path) -> list[str]:
-    from xylem_store import Store
-
-    return [info.name for info in Store(store).models()]
+    return [info.name for info in store_at(store).models()]
 
 
 def _note(database: Database, action: str, target: str) -> None:

@@ -138,7 +138,10 @@ class FileSource:
             data = TrainingSet(rows, part.labels)
             if census.n_rows < DIGESTS_MAX:
                 self._digests.extend(digests_of(rows))
-            census += MemorySource(data).census
+            # the labels that occur: until its end a .svm file has as many as are allowed
+            n_labels = int(part.labels.indices.max(initial=-1)) + 1
+            occurring = part.labels._replace(n_labels=n_labels)
+            census += MemorySource(TrainingSet(rows, occurring)).census
             self.n_empty += int((np.diff(rows.indptr) == 0).sum())
             yield data
         final = self.stream.settle()

@@ -192,7 +192,8 @@ async def test_nothing_changes_without_an_audit_entry(own_store: Store) -> None:
         admin = {"authorization": f"Bearer {keys_for(app)['admin'][0]}"}
         refuse(app, "INSERT")
         for method, path, scope in requests():
-            if scope is AccessScope.ADMIN and method != "GET":
+            is_index = path == "/v2/repository/index"  # its method is POST, and it changes nothing
+            if scope is AccessScope.ADMIN and method != "GET" and not is_index:
                 answer = await client.request(method, path.replace("none", "raw"), headers=admin)
                 assert (answer.status_code, answer.json()["code"]) == (
                     503,
