@@ -27,7 +27,7 @@ from xylem_store.store import Store
 PREDICT = "/v1/models/raw/predict"
 BODY = {"instances": [{"indices": [1, 5], "values": [1.0, 0.5]}]}
 N_PREDICTIONS = 3000
-FOLLOWERS = {"access-keys", "feedback-rows", "job-figures", "store", "thresholds"}
+FOLLOWERS = {"access-keys", "feedback-rows", "job-figures", "key-usage", "store", "thresholds"}
 
 
 class Server:

@@ -84,12 +84,12 @@ XylemSlow{model="m"}
 XylemQueue{instance="a",queue="predictions"}
   fires   xylem_queue_depth{instance="a",queue="predictions"} 33x60
   silent  xylem_queue_depth{instance="a",queue="predictions"} 32x60
-XylemModelsReopened{instance="a"}
-  fires   xylem_versions_opened_total{instance="a"} 0+400x60
-  silent  xylem_versions_opened_total{instance="a"} 0+200x60
 XylemVersionFailed{instance="a",model="m",ref="7"}
   fires   xylem_model_failed{instance="a",model="m",ref="7"} 1x60
   silent  xylem_model_failed{instance="a",model="m",ref="7"} 1 _x60
+XylemModelsReopened{instance="a"}
+  fires   xylem_versions_opened_total{instance="a"} 0+400x60
+  silent  xylem_versions_opened_total{instance="a"} 0+200x60
 XylemVersionsDiffer{model="m",alias="l"}
   fires   xylem_model_version{instance="1",model="m",alias="l"} 1x60
   silent  xylem_model_version{instance="1",model="m",alias="l"} 2x60
@@ -252,6 +252,8 @@ def test_prometheus_scrapes_it_and_panels_ask_for_what_is_there(
                 "xylem_job_oldest_seconds",
                 "xylem_job_seconds_total",
             ),
+            *(f"xylem_key_{what}_total" for what in ("characters", "requests", "rows")),
+            "xylem_key_search_seconds_total",  # of keys, if the setting asks for them
             *("xylem_shadow_events", "xylem_shadow_macro_f", "xylem_shadow_version_seconds_count"),
             *(f"xylem_shadow_version_{what}_total" for what in ("agreed", "compared", "requests")),
         }

@@ -37,7 +37,7 @@ def mapped(value: Any, of_array: Callable[[Array], Array]) -> Any:
         return of_array(value)
     if isinstance(value, tuple):
         parts = [mapped(part, of_array) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if isinstance(value, list):
         return [mapped(part, of_array) for part in value]
     if isinstance(value, dict):
