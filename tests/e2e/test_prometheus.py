@@ -89,7 +89,7 @@ XylemVersionFailed{instance="a",model="m",ref="7"}
   silent  xylem_model_failed{instance="a",model="m",ref="7"} 1 _x60
 XylemModelsReopened{instance="a"}
   fires   xylem_versions_opened_total{instance="a"} 0+400x60
-  silent  xylem_versions_opened_total{instance="a"} 0+200x60
+  silent  xylem_versions_opened_total{instance="a"} 0+100x60
 XylemVersionsDiffer{model="m",alias="l"}
   fires   xylem_model_version{instance="1",model="m",alias="l"} 1x60
   silent  xylem_model_version{instance="1",model="m",alias="l"} 2x60
