@@ -50,7 +50,19 @@ def test_a_pattern_without_a_model_is_a_warning(cli: Cli) -> None:
     assert made["models"] == ["m*", "tags"]
     assert made["warnings"] == ["models: tags matches no model of the store now"]
     assert "Warning: models: tags matches no model" in cli.says(*create)
-    assert cli.answers("keys", "rotate", made["id"])["models"] == ["m*", "tags"]
+    rotated = cli.answers("keys", "rotate", made["id"])
+    assert (rotated["models"], len(rotated["warnings"])) == (["m*", "tags"], 1)
+
+
+def test_a_second_key_of_a_name_is_a_warning(cli: Cli) -> None:
+    create = ("keys", "create", "shop", "--scope", "predict")
+    first = cli.answers(*create)
+    assert first["warnings"] == []
+    expected = f"name: shop is also the name of {first['id']}: ids tell them apart"
+    assert cli.answers(*create)["warnings"] == [expected]
+    for key in (first["id"], cli.answers(*create)["id"]):
+        cli.answers("keys", "revoke", key)
+    assert len(cli.answers(*create)["warnings"]) == 1  # of the second one
 
 
 @pytest.mark.parametrize(

@@ -114,10 +114,14 @@ class AccessKey(NamedTuple):
 
 
 class KeyWithText(NamedTuple):
-    """A new key and its text, which cannot be recovered later."""
+    """A new key and its text, which cannot be recovered later.
+
+    namesakes  the ids of the other keys in force that have its name
+    """
 
     key: AccessKey
     text: str
+    namesakes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return the id of the key, without its secret."""
@@ -132,6 +136,11 @@ class KeyWithText(NamedTuple):
         """
         unmatched = ModelPatterns(self.key.models or ()).unmatched(models)
         warnings = [f"models: {pattern} matches no model of the store now" for pattern in unmatched]
+        if self.namesakes:
+            others = ", ".join(self.namesakes)
+            warnings.append(
+                f"name: {self.key.name} is also the name of {others}: ids tell them apart"
+            )
         return {**self.key.facts(), "key": self.text, "warnings": warnings}
 
 
@@ -206,7 +215,7 @@ class AccessKeys:
             new_key = add_key(connection, key.name, key.scopes, lifetime_seconds, **terms)
             expires_at = min(now + overlap_seconds, key.expires_at or float("inf"))
             connection.execute(_the_key(key.id).values(expires_at=expires_at))
-            return new_key
+            return new_key._replace(namesakes=())  # the old key has its name on purpose
 
 
 def add_key(
@@ -258,7 +267,8 @@ def add_key(
         "models": key.models and " ".join(key.models),
     }
     connection.execute(insert(ACCESS_KEYS).values(values))
-    return KeyWithText(key, text)
+    namesakes = (each.id for each in keys if each.name == name and each.state(now) == "active")
+    return KeyWithText(key, text, tuple(namesakes))
 
 
 def _check_terms(key: AccessKey) -> None:
