@@ -137,10 +137,8 @@ class KeyWithText(NamedTuple):
         unmatched = ModelPatterns(self.key.models or ()).unmatched(models)
         warnings = [f"models: {pattern} matches no model of the store now" for pattern in unmatched]
         if self.namesakes:
-            others = ", ".join(self.namesakes)
-            warnings.append(
-                f"name: {self.key.name} is also the name of {others}: ids tell them apart"
-            )
+            ids = ", ".join(self.namesakes)
+            warnings.append(f"name: {self.key.name} is also the name of {ids}: ids tell them apart")
         return {**self.key.facts(), "key": self.text, "warnings": warnings}
 
 
@@ -267,7 +265,7 @@ def add_key(
         "models": key.models and " ".join(key.models),
     }
     connection.execute(insert(ACCESS_KEYS).values(values))
-    namesakes = (each.id for each in keys if each.name == name and each.state(now) == "active")
+    namesakes = (other.id for other in keys if other.name == name and other.state(now) == "active")
     return KeyWithText(key, text, tuple(namesakes))
 
 
