@@ -27,16 +27,16 @@ EMBEDDING_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 2}
 NODE_BYTES: dict[Weights, int] = {"float32": 20, "bfloat16": 20, "int8": 24}
 """Bytes of a node beside its weights: children, parent, label, chunk and bias; int8 a scale too."""
 
-# of a chunk: where each of its four parts begins, and the end of its last sparse row
+# four numbers of 8 bytes say where the parts of a chunk begin, one of 4 where its last row ends
 CHUNK_BYTES = 36
 
-# a chunk's directory has an entry for each group of features, and one for each block in use
+# the directory of a chunk has an entry for each group of features, and one for each used block
 GROUP_BYTES = 8
 GROUP_FEATURES = 1024
 BLOCK_BYTES = 16
 BLOCK_FEATURES = 32
 
-# of what arrays have more than nodes, chunks or weights, such as the last offset
+# arrays of offsets have one element more than there are nodes, chunks or weights: these together
 ENDS_BYTES = 108
 
 
