@@ -325,10 +325,10 @@ def hide_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def hide(hidden: str) -> None:
         imported = builtins.__import__
 
-        def refuse(name: str, *arguments: Any) -> Any:
+        def refuse(name: str, *arguments: Any, **keywords: Any) -> Any:
             if name.split(".")[0] == hidden:
                 raise ImportError(name)
-            return imported(name, *arguments)
+            return imported(name, *arguments, **keywords)
 
         monkeypatch.setattr(builtins, "__import__", refuse)
         monkeypatch.setitem(sys.modules, hidden, None)  # for importlib.import_module
