@@ -201,7 +201,7 @@ RootPath = Annotated[str, AfterValidator(_check_root_path)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]
 OpenScopes = Annotated[Names, AfterValidator(_check_scopes)]
-ModelPatterns = Annotated[Names, AfterValidator(_check_models)]
+PatternsOfModels = Annotated[Names, AfterValidator(_check_models)]
 SigningKeys = Annotated[
     SecretStr, BeforeValidator(_check_text), AfterValidator(_check_signing_keys)
 ]
@@ -350,7 +350,7 @@ class Settings(BaseSettings):
         "how many models a process has open: `all`, a number of versions, or their size as "
         "`2GiB`; others are opened at their first request, and the least recently used closed",
     )
-    preload: Annotated[ModelPatterns, AfterValidator(_check_bound)] | None = _field(
+    preload: Annotated[PatternsOfModels, AfterValidator(_check_bound)] | None = _field(
         None,
         "with a bound of open models, patterns of those that are opened at the start and stay "
         "open, as `shop-*,tags`; not set: none",
@@ -413,7 +413,7 @@ class Settings(BaseSettings):
         "scopes that need no key, of predict, feedback and metrics, or none; not set: all three "
         "when `XYLEM_HOST` is a loopback address, else none",
     )
-    open_models: ModelPatterns | None = _field(
+    open_models: PatternsOfModels | None = _field(
         None,
         "patterns of the models for which these scopes need no key, as `demo-*,tags`; not set: all",
     )

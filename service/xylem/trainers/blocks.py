@@ -24,6 +24,7 @@ from xylem.trainers.classifiers import (
     WeightsOfTile,
     aligned,
     chunk_of,
+    costs_of_rows,
     count_positives,
     every_child,
     members_of,
@@ -231,7 +232,7 @@ class _SolveWork:
                 os.preadv(duals, [tile.alpha.data], offset)
                 old_alpha = tile.alpha.copy()
                 solver_options = (solving.eps, 1, derived_seed(*words, number), stop)
-                row_costs = costs[None] if row_weights is None else costs * row_weights.lanes
+                row_costs = costs_of_rows(costs, row_weights)
                 solve = SOLVERS[solving.loss]
                 unfinished |= max(
                     0, -int(solve(problem, tile, n_children, row_costs, *solver_options))

@@ -133,6 +133,15 @@ class WeightsOfTile(NamedTuple):
         return WeightsOfTile(rows, lanes.reshape(-1, LANES))
 
 
+def costs_of_rows(costs: F32, weights: WeightsOfTile | None) -> F32:
+    """Return the costs of a tile as solvers take them: float32[n, LANES], or of all rows alike.
+
+    costs    float32[LANES], of a row of weight 1
+    weights  of the rows; None: all are 1
+    """
+    return costs[None] if weights is None else costs * weights.lanes
+
+
 def count_positives(
     is_positive: I64, sample: RowSample | None, weights: WeightsOfTile | None
 ) -> tuple[float, I64 | F32 | F64]:
@@ -431,7 +440,7 @@ class Solve:
                     problem,
                     tile,
                     n_children,
-                    costs[None] if row_weights is None else costs * row_weights.lanes,
+                    costs_of_rows(costs, row_weights),
                     *solver_options,
                 )
             solved.append(solved_of(tile.weights, problem.used, ascending, n_children, solving))
