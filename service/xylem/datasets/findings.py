@@ -268,12 +268,18 @@ LINES_SURE = 10
 """From so many lines on that are all like rows, a cell is taken for rows behind a stray quote."""
 
 
-def swallowed_rows(place: RowPlace, cells: Sequence[str], delimiter: str) -> Finding | None:
-    """Return the finding about a cell that has swallowed rows behind a stray quote, if it has."""
+def swallowed_rows(
+    cells: Sequence[str], delimiter: str, place_of_row: Callable[[], RowPlace]
+) -> Finding | None:
+    """Return the finding about a cell that has swallowed rows behind a stray quote, if it has.
+
+    The place is looked up for a finding only: many rows have long cells, and are as they should be.
+    """
     lines = max(cells, key=lambda cell: cell.count("\n")).split("\n")[1:-1]
     n_like_rows = sum(line.count(delimiter) == len(cells) - 1 for line in lines)
     if len(lines) < LINES_LEAST or n_like_rows <= MAJORITY * len(lines):
         return None
+    place = place_of_row()
     return Finding(
         "swallowed-rows",
         "refused" if n_like_rows >= max(LINES_SURE, 0.9 * len(lines)) else "warning",

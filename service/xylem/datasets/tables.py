@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
@@ -136,7 +137,8 @@ class DelimitedTable:
     def _note(self, n_findings: int, line: int, cells: list[str]) -> None:
         """Add the finding that a row has swallowed others, if it is the first one."""
         if len(self._file.findings) == n_findings:
-            finding = swallowed_rows(self._file.place(line), cells, self._delimiter)
+            place_of_row = partial(self._file.place, line)
+            finding = swallowed_rows(cells, self._delimiter, place_of_row)
             self._file.findings += [finding] if finding else []
 
 
