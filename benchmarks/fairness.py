@@ -75,8 +75,8 @@ def _key(store: Path, limit: float | None) -> str:
     """Return the header line of a new key."""
     with contextlib.closing(Database(default_url(store))) as database:
         keys = AccessKeys(database)
-        made = keys.create("bench", [AccessScope.PREDICT], requests_per_second=limit)
-    return f"authorization: Bearer {made.text}\r\n"
+        new_key = keys.create("bench", [AccessScope.PREDICT], requests_per_second=limit)
+    return f"authorization: Bearer {new_key.text}\r\n"
 
 
 def _requests(bodies: Sequence[bytes], key: str) -> list[bytes]:

@@ -65,7 +65,7 @@ def run(settings: Settings) -> None:
         Pair(name, tensors[name], [message_of(request) for request in tensors[name]])
         for name in ("sparse, as binary tensors", "text, as a tensor in JSON")
     ]
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    figures: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for _ in range(settings.repeats):
         grpc_port = free_port()
         variables = {"XYLEM_GRPC_PORT": str(grpc_port)}
@@ -80,8 +80,8 @@ def run(settings: Settings) -> None:
                     BARE: Load([echo_pid], partial(call_loop, echo_port, pair.messages)),
                 }
                 for name, turn in _turns(loads).items():
-                    found.setdefault((pair.name, name), []).append(turn)
-    rows = [_row(pair.name, found) for pair in pairs]
+                    figures.setdefault((pair.name, name), []).append(turn)
+    rows = [_row(pair.name, figures) for pair in pairs]
     columns = (
         "",
         *(f"{name}: {what}" for name in SERVERS for what in ("requests/s", "CPU, us")),
@@ -92,10 +92,10 @@ def run(settings: Settings) -> None:
     show(settings, f"{title}, {settings.repeats} starts", columns, rows)
 
 
-def _row(name: str, found: dict[tuple[str, str], list[tuple[float, float]]]) -> tuple[str, ...]:
-    http, calls = found[name, "HTTP"], found[name, "gRPC"]
+def _row(name: str, figures: dict[tuple[str, str], list[tuple[float, float]]]) -> tuple[str, ...]:
+    http, calls = figures[name, "HTTP"], figures[name, "gRPC"]
     cells = [
-        spread([turn[which] for turn in found[name, server]], 0)
+        spread([turn[which] for turn in figures[name, server]], 0)
         for server in SERVERS
         for which in (0, 1)
     ]

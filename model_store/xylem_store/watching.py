@@ -40,7 +40,7 @@ class StoreWatch:
         self._fs = files.fs
         self._reader = reader
         self.models: dict[str, ModelInfo] = {}
-        self._traces: dict[str, int] = {}
+        self._fingerprints: dict[str, int] = {}
         self._unsettled: set[str] = set()
         self._journal: int | None = None
         """The inode of the journal: 0 if there is none, None before the first look."""
@@ -65,7 +65,7 @@ class StoreWatch:
             self._sweep_at = now + max(0.0, min(pause, SWEEP_SECONDS_MAX))
             return has_changed
         for name in named_models:
-            self._read(name, self._trace(name), is_named=True)
+            self._read(name, self._fingerprint(name), is_named=True)
         return bool(named_models)
 
     def _sweep(self, named_models: set[str]) -> bool:
@@ -74,20 +74,20 @@ class StoreWatch:
         if self.models and not names:
             raise StoreUnreadable("expected models as before, found none: is the disk still there?")
         has_changed = False
-        for name in self._traces.keys() - set(names):
-            del self._traces[name]
+        for name in self._fingerprints.keys() - set(names):
+            del self._fingerprints[name]
             has_changed |= self.models.pop(name, None) is not None
         for name in names:
-            trace = self._trace(name)
+            fingerprint = self._fingerprint(name)
             is_named = name in named_models
-            if is_named or name in self._unsettled or trace != self._traces.get(name):
-                has_changed |= self._read(name, trace, is_named=is_named)
+            if is_named or name in self._unsettled or fingerprint != self._fingerprints.get(name):
+                has_changed |= self._read(name, fingerprint, is_named=is_named)
         return has_changed
 
-    def _read(self, name: str, trace: int, *, is_named: bool) -> bool:
+    def _read(self, name: str, fingerprint: int, *, is_named: bool) -> bool:
         """Read a model again; return whether it may be another than before.
 
-        trace  its `_trace`, which was taken before
+        fingerprint  its `_fingerprint`, which was taken before
         """
         try:
             info = self._reader.info(name)
@@ -97,8 +97,8 @@ class StoreWatch:
         previous = self.models.pop(name, None)
         if info.versions or info.fault:
             self.models[name] = info
-        has_changed = is_named or trace != self._traces.get(name)
-        self._traces[name] = trace
+        has_changed = is_named or fingerprint != self._fingerprints.get(name)
+        self._fingerprints[name] = fingerprint
         return has_changed or _comparable(info) != _comparable(previous)
 
     def _read_journal(self) -> set[str] | None:
@@ -121,7 +121,7 @@ class StoreWatch:
         names = lines.decode("ascii", "replace").split("\n")
         return {name for name in names if is_model(name)}
 
-    def _trace(self, name: str) -> int:
+    def _fingerprint(self, name: str) -> int:
         """Return a value that changes with any file of a model that a look covers.
 
         A model whose files changed just now, or cannot be seen, is noted as unsettled: it is read

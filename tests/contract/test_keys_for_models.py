@@ -113,8 +113,8 @@ async def test_every_route_and_scope_for_what_is_not_ours(own_store: Store, tmp_
         ]
         batch = {"kind": "batch", "cron": "0 3 * * 0"}
         batch |= {"job": {"model": THEIRS, "data": "own/x.jsonl"}}
-        made = await site.client.post("/v1/admin/schedules", json=batch, headers=site.admin)
-        schedule = made.json()["id"]
+        answer = await site.client.post("/v1/admin/schedules", json=batch, headers=site.admin)
+        schedule = answer.json()["id"]
         absent = {name: "0" * len(name) for name in (*jobs, schedule)} | {THEIRS: NOTHING}
         values = {
             "model": [THEIRS],

@@ -257,8 +257,8 @@ BAD = [
 def test_what_is_wrong_is_refused(
     channel: grpc.Channel, status: grpc.StatusCode, code: str, detail: str, call: dict[str, Any]
 ) -> None:
-    found = refusal(channel, INFER, **call)
-    assert found[:2] == (status, code) and detail in found.detail, found
+    refused = refusal(channel, INFER, **call)
+    assert refused[:2] == (status, code) and detail in refused.detail, refused
 
 
 def test_a_message_is_as_long_as_a_body_may_be(
@@ -369,11 +369,11 @@ def test_keys_are_those_of_http(shared_store: Path) -> None:
     ):
         assert ask(channel, "ServerReady").ready
         assert refusal(channel, INFER, **GOOD)[:2] == (Code.UNAUTHENTICATED, "unauthorized")
-        made = server.admin("POST", "/keys", {"name": "reader", "scopes": ["metrics"]})[1]
+        reader = server.admin("POST", "/keys", {"name": "reader", "scopes": ["metrics"]})[1]
         for key, expected in (
             (KEY, None),
             ("wrong", (Code.UNAUTHENTICATED, "unauthorized")),
-            (made["key"], (Code.PERMISSION_DENIED, "scope-missing")),
+            (reader["key"], (Code.PERMISSION_DENIED, "scope-missing")),
         ):
             call = {**GOOD, "metadata": [("authorization", f"Bearer {key}")]}
             if expected is None:

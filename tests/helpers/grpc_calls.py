@@ -27,8 +27,8 @@ def port_of(server: ServerProcess) -> int:
 
 def channel_to(server: ServerProcess, *options: tuple[str, int]) -> grpc.Channel:
     """Return a connection of its own to a server."""
-    own = ("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)
-    return grpc.insecure_channel(f"127.0.0.1:{port_of(server)}", (*own, *options))
+    defaults = ("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)
+    return grpc.insecure_channel(f"127.0.0.1:{port_of(server)}", (*defaults, *options))
 
 
 def method(channel: grpc.Channel, name: str) -> Any:

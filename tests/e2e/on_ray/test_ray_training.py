@@ -98,8 +98,8 @@ def test_weights_reach_the_nodes(
     assert there == here
     texts = texts_alone(TEXTS)
     texts = replace(texts, labels=texts.labels.weighed(np.full(len(TEXTS), 1.5, np.float32)))
-    given = parameters_of({"kind": "words+chars"})
-    featurizers = (fit_featurizer(texts, given, *on)[0] for on in ((), (crew,)))
+    parameters = parameters_of({"kind": "words+chars"})
+    featurizers = (fit_featurizer(texts, parameters, *on)[0] for on in ((), (crew,)))
     digests = {digest_of(featurizer.arrays()) for featurizer in featurizers}
     assert len(digests) == 1
 

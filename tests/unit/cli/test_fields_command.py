@@ -84,8 +84,8 @@ def test_a_weight_that_a_training_chooses(cli: Cli, files: Path) -> None:
     data = ("--data", files / "rows.jsonl", *auto)
     report = cli.answers("train", "label-tree", "--model", "auto", *data)
     assert report["fields"]["chosen"].startswith("title=") and "gained" in report["fields"]
-    said = cli.says("train", "label-tree", "--model", "auto", *data)
-    assert "by 24 rows held out of 120" in said and "over weight 1" in said
+    output = cli.says("train", "label-tree", "--model", "auto", *data)
+    assert "by 24 rows held out of 120" in output and "over weight 1" in output
     fault = "text column 'title': expected a weight, because auto is for a training, found auto"
     cli.refuses(fault, "evaluate", "texts", *data)
     cli.refuses(fault, "try", files / "rows.jsonl", *auto, "--no-serve")

@@ -46,11 +46,11 @@ def test_keys_from_the_command_open_a_ring(cli: Cli) -> None:
 
 def test_a_pattern_without_a_model_is_a_warning(cli: Cli) -> None:
     create = ("keys", "create", "shop", "--scope", "predict", "--model", "m*", "--model", "tags")
-    made = cli.answers(*create)
-    assert made["models"] == ["m*", "tags"]
-    assert made["warnings"] == ["models: tags matches no model of the store now"]
+    new_key = cli.answers(*create)
+    assert new_key["models"] == ["m*", "tags"]
+    assert new_key["warnings"] == ["models: tags matches no model of the store now"]
     assert "Warning: models: tags matches no model" in cli.says(*create)
-    rotated = cli.answers("keys", "rotate", made["id"])
+    rotated = cli.answers("keys", "rotate", new_key["id"])
     assert (rotated["models"], len(rotated["warnings"])) == (["m*", "tags"], 1)
 
 

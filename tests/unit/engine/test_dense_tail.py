@@ -110,9 +110,11 @@ def test_a_flat_model_scores_as_one_of_looked_up_features(rows: SparseRows) -> N
     for tail in (rows.tail, 0):
         predictor = make_predictor(model_of(rows._replace(tail=tail), "ovr", exact))
         options = PredictOptions(top_r=N_LABELS, exact=True)
-        found = predictor.predict(rows, options)
-        order = np.lexsort((found.labels, np.repeat(np.arange(len(TEXTS)), np.diff(found.ptr))))
-        scores.append(found.scores[order])
+        predictions = predictor.predict(rows, options)
+        order = np.lexsort(
+            (predictions.labels, np.repeat(np.arange(len(TEXTS)), np.diff(predictions.ptr)))
+        )
+        scores.append(predictions.scores[order])
     np.testing.assert_allclose(*scores, atol=2e-3)
 
 

@@ -115,8 +115,8 @@ def test_the_features_chosen_are_those_of_a_sort(added: Any) -> None:
     order = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))  # stable: of equals by place
     expected = [(i + 7, shares[i]) for i in order if shares[i] != 0][:FEATURES_MAX]
     features = np.arange(7, 7 + len(added), dtype=np.int32)
-    told = top_features(features, np.array(added, np.float32), 99)
-    assert [(share.feature, float(share.contribution)) for share in told] == expected
+    reported = top_features(features, np.array(added, np.float32), 99)
+    assert [(share.feature, float(share.contribution)) for share in reported] == expected
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one-tree", "three-trees"])

@@ -170,7 +170,7 @@ class StateMaker(Generic[T]):
         if served is None:
             try:
                 opening = self._opener.open(key)
-            except ModelUnavailable:  # `_open` has noted the failure
+            except ModelUnavailable:  # the opener has noted the failure
                 return None
             except StoreError as error:
                 self._opener.fail(key[0], str(key[1]), public_message_of(error), error)

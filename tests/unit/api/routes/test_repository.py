@@ -14,9 +14,9 @@ ROWS = {"instances": [{"indices": [1], "values": [1.0]}]}
 
 async def entries(client: httpx.AsyncClient, body: Any = b"") -> dict[str, str]:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    found = await client.post("/v2/repository/index", content=content)
-    assert found.status_code == 200, found.text
-    return {f"{each['name']}@{each['version']}": each["state"] for each in found.json()}
+    answer = await client.post("/v2/repository/index", content=content)
+    assert answer.status_code == 200, answer.text
+    return {f"{each['name']}@{each['version']}": each["state"] for each in answer.json()}
 
 
 async def acted(client: httpx.AsyncClient, model: str, action: str) -> httpx.Response:
