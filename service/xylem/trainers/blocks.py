@@ -21,10 +21,8 @@ from xylem.trainers.classifiers import (
     Solve,
     SolverOptions,
     TileRange,
-    WeightsOfTile,
     aligned,
     chunk_of,
-    costs_of_rows,
     count_positives,
     every_child,
     members_of,
@@ -38,6 +36,7 @@ from xylem.trainers.representations import rows_by_label
 from xylem.trainers.shape import Shape
 from xylem.trainers.size import count_used
 from xylem.trainers.source import JoinedRows, RowsHandle, Tools, TrainingSet, derived_seed
+from xylem.trainers.tile_weights import WeightsOfTile, costs_of_rows
 from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.weighing import scale_features
 from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk

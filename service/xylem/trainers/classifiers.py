@@ -23,6 +23,7 @@ from xylem.trainers.kernels.problem import (
 from xylem.trainers.kernels.solver import Tile, solve_logistic, solve_one, solve_squared_hinge
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Tools, derived_seed
+from xylem.trainers.tile_weights import WeightsOfTile, costs_of_rows
 from xylem_store import F32, F64, I32, I64, LANES, U8, U16, Chunk
 
 Loss = Literal["squared_hinge", "logistic"]
@@ -108,38 +109,6 @@ class RowSample(NamedTuple):
     is_old: U8
     weight: F32
     old_members: Members
-
-
-class WeightsOfTile(NamedTuple):
-    """How much the n rows of a node count for the children of a tile.
-
-    rows   float32[n]         as negatives
-    lanes  float32[n, LANES]  for each child; lanes beyond the last child are those of negatives
-    """
-
-    rows: F32
-    lanes: F32
-
-    @staticmethod
-    def of_entries(rows: F32, position: I64, lane: I64, weight: F32) -> WeightsOfTile:
-        """Return the weights; a row counts for a child as its label of the largest weight does.
-
-        position, lane, weight  of each label of the children: its row, its child and its weight
-        """
-        lanes = np.repeat(rows, LANES)
-        cells = position * LANES + lane
-        lanes[cells] = 0
-        np.maximum.at(lanes, cells, weight)
-        return WeightsOfTile(rows, lanes.reshape(-1, LANES))
-
-
-def costs_of_rows(costs: F32, weights: WeightsOfTile | None) -> F32:
-    """Return the costs of a tile as solvers take them: float32[n, LANES], or of all rows alike.
-
-    costs    float32[LANES], of a row of weight 1
-    weights  of the rows; None: all are 1
-    """
-    return costs[None] if weights is None else costs * weights.lanes
 
 
 def count_positives(

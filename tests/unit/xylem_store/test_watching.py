@@ -106,7 +106,9 @@ def test_a_change_within_the_same_tick_is_seen(
     file = file_of(store, "a")
     times = file.stat()
     content = file.read_bytes()
-    monkeypatch.setattr(StoreWatch, "_trace", lambda watch, name: watch._unsettled.add(name) or 1)
+    monkeypatch.setattr(
+        StoreWatch, "_fingerprint", lambda watch, name: watch._unsettled.add(name) or 1
+    )
     file.write_bytes(b"x" * len(content))
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     watch._sweep_at = 0.0
