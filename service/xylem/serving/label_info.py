@@ -68,9 +68,11 @@ class LabelFacts(NamedTuple):
             ).with_path("language")
         if len(tags) == 1:
             tags.append(ANY_LANGUAGE)
-        others = UNDETERMINED, head.language, *head.languages
+        any_language = UNDETERMINED, head.language, *head.languages
         languages = (
-            language for tag in tags for language in (others if tag == ANY_LANGUAGE else (tag,))
+            language
+            for tag in tags
+            for language in (any_language if tag == ANY_LANGUAGE else (tag,))
         )
         return tuple(
             language for language in dict.fromkeys(languages) if language in head.languages
