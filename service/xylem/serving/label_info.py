@@ -124,10 +124,12 @@ class LiveLabelInfo:
         facts = self.current
         return label_ids(self.labels, items, place, facts and facts.info, allowed)
 
-    def is_label_list(self, items: Sequence[str | Branch]) -> bool:
-        """Return whether all items are labels, so that no label info is searched for them."""
+    def searches(self, items: Sequence[str | Branch]) -> bool:
+        """Return whether the label info is searched for items, because some are no labels."""
+        if self.current is None:
+            return False
         names = [item for item in items if isinstance(item, str)]
-        return len(names) == len(items) and bool((find_all(self.labels, names) >= 0).all())
+        return len(names) < len(items) or bool((find_all(self.labels, names) < 0).any())
 
     def label_of_uri(self, uri: str) -> int | None:
         """Return the label that has a URI. The first call builds a table, at 1 us a label."""

@@ -80,7 +80,10 @@ def test_what_means_no_label_is_refused(items: list[str | Branch], fault: str, p
 
 def test_without_label_info_there_are_labels_alone() -> None:
     assert len(meant([Branch("dog")] * BRANCHES_MAX)) == BRANCHES_MAX
-    for items, fault in ((["dog"], "found 'dog'"), ([Branch("plain")], "a concept of the label info")):
+    for items, fault in (
+        (["dog"], "found 'dog'"),
+        ([Branch("plain")], "a concept of the label info"),
+    ):
         with pytest.raises(UnknownLabel, match=fault):
             meant(items, None)
 

@@ -68,7 +68,7 @@ def is_short(query: Query, served: ServedVersion) -> bool:
         n_items += len(options.allow_labels or ()) + len(options.deny_labels or ())
         if not served.masks.keeps(options.allow_labels, options.deny_labels):
             lists = options.allow_labels or (), options.deny_labels or ()
-            if not all(map(served.info.is_label_list, lists)):
+            if any(map(served.info.searches, lists)):
                 return False
             n_items += served.labels.n_names // MASKED_AN_ITEM
     if options.explain:

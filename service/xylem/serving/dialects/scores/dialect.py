@@ -115,10 +115,8 @@ def is_short(query: ScoreRequest, served: ServedVersion) -> bool:
         n_items += len(instance.labels) + n_items_of(instance, served.featurizer) // 32
         if isinstance(instance, ScoredText) and instance.sequence:
             n_items += len(instance.text)
-    if n_items > SHORT_LABELS or served.info.current is None:
-        return n_items <= SHORT_LABELS
     items = itertools.chain.from_iterable(instance.labels for instance in query.instances)
-    return served.info.is_label_list(list(items))
+    return n_items <= SHORT_LABELS and not served.info.searches(list(items))
 
 
 def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:
