@@ -57,7 +57,7 @@ def denying_known(
 def allow_again(
     store: Store, model: str, items: Collection[str | Branch], *, with_split: bool = True
 ) -> Change:
-    """Return the change that allows denied labels again; it raises BadNames for others.
+    """Return the change that allows denied labels again; it raises BadNames for other labels.
 
     Takes what `denying_known` takes. Of a branch, labels that are not denied are passed over.
     """
@@ -93,12 +93,12 @@ def _labels_of(
     tables = [store.open(model, version).labels for version in versions]
     texts = [item for item in items if isinstance(item, str)]
     names.update(*(set(texts).difference(unknown_in(table, texts)) for table in tables))
-    others = sorted(set(items) - names, key=str)
+    new_items = sorted(set(items) - names, key=str)
     info = store.label_info(model)
     faults = []
     for table in tables:
         try:
-            ids, _ = label_ids(table, others, lambda _: "labels", info)
+            ids, _ = label_ids(table, new_items, lambda _: "labels", info)
             names |= {name_of(table, label) for label in ids.tolist()}
         except UnknownLabel as fault:
             faults.append(fault)

@@ -71,16 +71,16 @@ def score_instances(
     Raises as `ScoreDialect.answer_read`.
     """
     scores_by_instance: dict[int, InstanceScores] = {}
-    others: list[int] = []
+    with_labels: list[int] = []
     for i, instance in enumerate(instances):
         if isinstance(instance, ScoredText) and instance.sequence:
             scores_by_instance[i] = _score_sequence(instance.text, i, served, limits)
         else:
-            others.append(i)
-    rows = to_rows([instances[i] for i in others], served.featurizer)
-    ids, label_ptr = _label_ids(instances, others, served, limits)
+            with_labels.append(i)
+    rows = to_rows([instances[i] for i in with_labels], served.featurizer)
+    ids, label_ptr = _label_ids(instances, with_labels, served, limits)
     scored = served.predictor.score_labels(rows, label_ptr, ids)
-    for i, (low, high) in zip(others, itertools.pairwise(label_ptr.tolist()), strict=True):
+    for i, (low, high) in zip(with_labels, itertools.pairwise(label_ptr.tolist()), strict=True):
         labels = _labels(served, ids[low:high], scored.scores[low:high], scored.logs[low:high])
         scores_by_instance[i] = InstanceScores(labels=labels)
     return [scores_by_instance[i] for i in range(len(instances))]
