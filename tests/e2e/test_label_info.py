@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from tests.conftest import Command, Run, answer
 from tests.helpers.datasets_helpers import write_lines
 from tests.helpers.oip_requests import tensor
 from tests.helpers.servers import ServerProcess, wait_for
 
+import xylem
 from xylem import Client
 from xylem_store.label_info import LABEL_INFO, LabelInfo, Subject, build_label_info
 from xylem_store.store import Store
@@ -368,9 +370,12 @@ def test_names_and_branches_stand_where_labels_do(
         rows.write_text(ROW + "\n")
         options = ("--data", rows, "--top-r", "11", "--under", "top 1", "--deny", "dog 7")
         for place in ((), ("--url", f"http://127.0.0.1:{server.port}")):
-            wait_for(lambda: len(labels_of(server, predict, body)) == 5)
+            wait_for(lambda: server.ask("POST", predict, body)[0] == 200)
             told = run_here("predict", "raw", *options, *place, store=None if place else root)
             assert in_line(told.stdout.splitlines()[-1]) == second - {"label::7"}, told.stderr
+        by_server = labels_of(server, predict, {**body, "explain": True, "language": "en"})
+        path = [{"uri": "top::1", "name": "top 1"}]
+        assert [one["explanation"]["broader_path"] for one in by_server] == [path] * 5
         denying = ("models", "deny", "raw", "--under", "top 1", "--label", "koira 0", "--json")
         denied = json.loads(run_here(*denying, store=root).stdout.splitlines()[-1])
         assert set(denied["labels"]) == {*second, "label::0"}
@@ -378,3 +383,25 @@ def test_names_and_branches_stand_where_labels_do(
         assert set(json.loads(run_here(*again, store=root).stdout)["labels"]) == second
         wait_for(lambda: len(labels_of(server, predict, SPARSE)) == 6)
     assert first.isdisjoint(second)
+
+
+def test_figures_and_paths_of_branches_stand_in_reports(
+    shared_store: Path, run_here: Run, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(shared_store, tmp_path / "store"))
+    Store(root).put_label_info("raw", branches_of())
+    rows = tmp_path / "rows.svm"
+    rows.write_text("1 1:1 5:0.5\n6 2:1\n")
+    figures = ("evaluate", "raw", "--data", rows, "--under", "*", "--under", "dog 3")
+    printed = run_here(*figures, store=root).stdout
+    assert "sibling" in printed and "top 1" in printed
+    report = json.loads(run_here(*figures, "--json", store=root).stdout.splitlines()[-1])
+    assert [row["labels"] for row in report["branches"]] == [1, 5, 5]
+    near = [report[f"{kind}@5"] for kind in ("broader", "narrower", "sibling")]
+    assert near[:2] == [0, 0] and near[2] > 0
+    model = xylem.load(root, "raw")
+    row = np.eye(1, Store(root).open("raw").manifest.n_features, 1)
+    explained = {one["label"]: one["explanation"] for one in model.explain(row, top_r=11)}
+    path = [{"uri": "top::1", "name": "top 1"}]
+    assert explained["label::9"]["broader_path"] == path
+    assert explained["label::10"]["broader_path"] == []

@@ -136,8 +136,7 @@ def explain(
         "mean weight" if trees else "weight",
         *(f"tree {tree['tree']}" for tree in trees),
     )
-    title = f"{opened_model.manifest.full_name}: {explanation['label']}"
-    print_table(title, heads, rows)
+    print_table(f"{opened_model.manifest.full_name}: {explanation['label']}", heads, rows)
     facts = {
         f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
         f"{tree['siblings']:,} siblings; bias {tree['bias']:.2f}"

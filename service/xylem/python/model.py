@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -79,6 +80,7 @@ class Model(PredictingModel):
         vectors: Any = None,
         sample_weight: Any = None,
         empty_labels: str = "zero",
+        under: Sequence[str] = (),
         progress: bool = True,
     ) -> dict[str, Any]:
         """Evaluate the model on labelled rows; return the figures of `xylem evaluate --json`.
@@ -89,12 +91,14 @@ class Model(PredictingModel):
 
         Instances, labels, columns, vectors and weights are as in `train`. `empty_labels` is the F
         of a label that is never true and never predicted: "zero" as in scikit-learn, "one" as in
-        the papers.
+        the papers. `under` has concepts of the label info in the store, whose branches have figures
+        of their own; "*" is each concept without a broader one.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         rows = instances, labels, text_column, label_column
         labelled = self._labelled(*rows, vectors, sample_weight)
         tuned = self._tuned_state()
+        name = self._opened.manifest.model
         with progress_bar(progress) as show:
             return evaluate_rows(
                 self._opened,
@@ -103,6 +107,8 @@ class Model(PredictingModel):
                 show,
                 tuned=tuned,
                 empty=empty,
+                info=None if self._home is None else store_of(self._home).label_info(name),
+                concepts=under,
             ).report
 
     def compare(

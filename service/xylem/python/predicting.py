@@ -327,6 +327,8 @@ class PredictingModel:
         ).encode()
         if self._served is None:
             self._served = open_version(self._opened)
+            if self._home is not None:
+                self._served.info.follow(store_of(self._home).label_info(self._served.name))
         reply = PREDICT.answer_fully(PREDICT.read(Body(body), limits), self._served)
         answer = json.loads(b"".join(reply.parts))
         labels: list[dict[str, Any]] = answer["predictions"][0]["labels"]

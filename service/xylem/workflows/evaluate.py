@@ -1,13 +1,13 @@
 """Measure a version on a labelled file."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import DataReport, OnProgress, SparseRows, no_progress
+from xylem.base import BadParameter, DataReport, OnProgress, SparseRows, no_progress
 from xylem.datasets import WORKFLOW_FINDINGS
 from xylem.engine import (
     Predictions,
@@ -35,9 +35,10 @@ from xylem.evaluation import (
 )
 from xylem.evaluation import empty_convention as empty_convention
 from xylem.thresholds import Tuned
+from xylem.workflows.branch_figures import branch_groups, near_misses
 from xylem.workflows.report import Report, evaluation_report
-from xylem.workflows.stored_figures import Band, frequency_bands, kept_figures
-from xylem_store import F32, U8, Model, has_calibration, has_rerank, name_of
+from xylem.workflows.stored_figures import Band, frequency_bands, group_figures, kept_figures
+from xylem_store import F32, U8, LabelInfo, Model, has_calibration, has_rerank, name_of
 
 TOP_R = 5
 """The number of labels that rankings are measured on, and that are timed."""
@@ -90,6 +91,8 @@ def evaluate_rows(
     empty: EmptyConvention = USUAL_EMPTY,
     sweep: bool = False,
     allowed: U8 | None = None,
+    info: LabelInfo | None = None,
+    concepts: Sequence[str] = (),
 ) -> Evaluation:
     """Measure an opened version on labelled rows.
 
@@ -98,16 +101,26 @@ def evaluate_rows(
     batch, on one thread, the median of some runs. The report has `note` if F-measures say nothing,
     and for tuned thresholds `objective`.
 
-    sweep    whether precision and recall of one threshold for all labels are measured, which takes
-             one more exact search
-    allowed  uint8[K], 0 for labels that a server never answers, which is a finding; None: no label
+    sweep     whether precision and recall of one threshold for all labels are measured, which takes
+              one more exact search
+    allowed   uint8[K], 0 for labels that a server never answers, which is a finding; None: no label
+    info      the label info, by which near misses are counted; None: none are
+    concepts  those whose branches have figures of their own, as `branch_groups` takes them
+
+    Raises UnknownLabel for a concept that the label info does not have, and BadParameter for
+    concepts without label info.
     """
+    if concepts and info is None:
+        raise BadParameter("under: expected a model with label info, found one without")
+    groups = [] if info is None else branch_groups(model.labels, info, concepts)
     predictor = make_predictor(model)
     if allowed is not None:
         _note_never_answered(model, labelled, allowed)
-    figures, counts, bins, bands = _measure(
+    figures, ranked, counts, bins, bands = _measure(
         predictor, model, labelled, threads, on_progress, tuned, empty
     )
+    if info is not None:
+        figures |= near_misses(ranked, labelled.labels, model.labels, info)
     note = note_on(model) if tuned is None else None
     decision_thresholds = (
         np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32)
@@ -118,6 +131,7 @@ def evaluate_rows(
         {
             **figures,
             "bands": bands,
+            "branches": group_figures("branch", groups, ranked, counts, labelled.labels, empty),
             "unknown_labels": len(labelled.unknown_names),
             "unknown_label_names": list(labelled.unknown_names[:NAMES_MAX]),
             "calibration_error": calibration_error(bins),
@@ -215,7 +229,7 @@ def valid_figures(
     RERANKED.
     """
     predictor = make_predictor(model)
-    figures, counts, bins, bands = _measure(
+    figures, _, counts, bins, bands = _measure(
         predictor, model, valid, threads, on_progress, tuned, USUAL_EMPTY
     )
     left_out = F_MEASURES if tuned is None and note_on(model) else ()
@@ -236,11 +250,11 @@ def _measure(
     on_progress: OnProgress,
     tuned: Tuned | None,
     empty: EmptyConvention,
-) -> tuple[Report, LabelCounts, list[ReliabilityBin], list[Band] | None]:
+) -> tuple[Report, PredictedRows, LabelCounts, list[ReliabilityBin], list[Band] | None]:
     """Return the measurements of a version on labelled rows.
 
-    They are the figures in percent, the decisions about each label, the bins of reliability, and
-    the figures of the bands.
+    They are the figures in percent, the rankings, the decisions about each label, the bins of
+    reliability, and the figures of the bands.
     """
     rows = labelled.rows
     labels = labelled.labels
@@ -274,7 +288,8 @@ def _measure(
         report.update(likelihood_report(predictor, labelled))
     of_ranked = labels.weights_at(ranked.ptr)
     bins = reliability(predictions.scores, mark_true(ranked, labels), of_ranked)
-    return report, counts, bins, frequency_bands(ranked, counts, labels, label_counts, empty)
+    bands = frequency_bands(ranked, counts, labels, label_counts, empty)
+    return report, ranked, counts, bins, bands
 
 
 def _sweep(

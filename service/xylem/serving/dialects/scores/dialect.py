@@ -115,8 +115,9 @@ def is_short(query: ScoreRequest, served: ServedVersion) -> bool:
         n_items += len(instance.labels) + n_items_of(instance, served.featurizer) // 32
         if isinstance(instance, ScoredText) and instance.sequence:
             n_items += len(instance.text)
-    items = itertools.chain.from_iterable(instance.labels for instance in query.instances)
-    return n_items <= SHORT_LABELS and not served.info.searches(list(items))
+    return n_items <= SHORT_LABELS and not served.info.searches(
+        [item for instance in query.instances for item in instance.labels]
+    )
 
 
 def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:
