@@ -70,8 +70,10 @@ class TableColumns(NamedTuple):
             raise BadParameter("vectors cannot be used with join rows").with_path("vectors")
         if vectors and len(vectors) != len(paths):
             names = ", ".join(path.name for path in paths)
-            expected = f"expected a file for each file of data, {len(paths)} ({names})"
-            raise BadParameter(f"vectors: {expected}, found {len(vectors)}").with_path("vectors")
+            raise BadParameter(
+                f"vectors: expected a file for each file of data, {len(paths)} ({names}), "
+                f"found {len(vectors)}"
+            ).with_path("vectors")
         return self._replace(vectors=tuple(zip(paths, vectors or (), strict=False)))
 
     def with_texts(self, names: Iterable[str]) -> Self:
@@ -183,10 +185,9 @@ def _encoding(name: str) -> str:
         "a".encode(name)  # a codec that is no encoding of text, as rot13, is refused
         codec = codecs.lookup(name)
     except (LookupError, ValueError):
-        expected = "expected the name of an encoding, as windows-1252"
-        raise BadParameter(f"encoding: {expected}, found {name[:40]!r}").with_path(
-            "encoding"
-        ) from None
+        raise BadParameter(
+            f"encoding: expected the name of an encoding, as windows-1252, found {name[:40]!r}"
+        ).with_path("encoding") from None
     return "" if codec.name in ("utf-8", "utf-8-sig") else codec.name
 
 

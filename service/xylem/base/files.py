@@ -70,8 +70,9 @@ def file_system(url: str, **options: Any) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        fault = "a file at a URL needs fsspec: pip install 'xylem-serve[remote]'"
-        raise BadParameter(fault) from None
+        raise BadParameter(
+            "a file at a URL needs fsspec: pip install 'xylem-serve[remote]'"
+        ) from None
     seconds = SECONDS.get(url.partition("://")[0], {})
     try:
         filesystem, name = url_to_fs(url, use_listings_cache=False, **seconds, **options)
@@ -125,10 +126,11 @@ def refuse_special(path: Path) -> None:
     Opening one can block for ever.
     """
     if not isinstance(path, RemotePath) and path.exists() and not (path.is_file() or path.is_dir()):
-        fault = (
-            "a pipe, a socket or a device: give a file, or - where the command reads standard input"
+        raise OSError(
+            errno.EINVAL,
+            "a pipe, a socket or a device: give a file, or - where the command reads standard input",
+            str(path),
         )
-        raise OSError(errno.EINVAL, fault, str(path))
 
 
 def n_bytes_of(path: Path) -> int:

@@ -146,8 +146,10 @@ class LabelRows(NamedTuple):
             number = float(value)
             if number == 0 or WEIGHT_MIN <= number <= WEIGHT_MAX:
                 return number
-        expected = f"expected a weight of 0, or from {WEIGHT_MIN:f} to {WEIGHT_MAX:,}"
-        raise ValueError(f"{expected}, found {str(value)!r:.40}")
+        raise ValueError(
+            f"expected a weight of 0, or from {WEIGHT_MIN:f} to {WEIGHT_MAX:,}, "
+            f"found {str(value)!r:.40}"
+        )
 
     def all_weights(self) -> RowWeights:
         """Return the weights, which are 1 if none are stored."""

@@ -109,8 +109,9 @@ def _check_admin_key(key: SecretStr) -> SecretStr:
         )
     kind, colon, digest = text.partition(":")
     if kind + colon == "sha256:" and not re.fullmatch("[0-9a-fA-F]{64}", digest):
-        actual = f"found {len(digest)} characters"
-        raise PydanticCustomError(_SECRET, f"expected sha256: and 64 hexadecimal digits, {actual}")
+        raise PydanticCustomError(
+            _SECRET, f"expected sha256: and 64 hexadecimal digits, found {len(digest)} characters"
+        )
     return key
 
 

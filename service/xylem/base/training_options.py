@@ -270,5 +270,6 @@ class DirectOptions(TrainingOptions, Parameters):
                     missing = requirement.missing(facts)
                     if missing is not None:
                         expected = requirement.expected.format_map(facts._asdict())
-                        fault = f"expected {expected}, found {missing}"
-                        yield ParameterFault(field.alias or name, fault)
+                        yield ParameterFault(
+                            field.alias or name, f"expected {expected}, found {missing}"
+                        )

@@ -21,17 +21,22 @@ def checked_vectors(
     first   the number of the first row, for errors
     """
     if matrix.ndim != 2 or matrix.dtype.kind != "f":
-        shape = f"{matrix.dtype}{list(matrix.shape)}"
-        raise BadData(f"{place}: expected a matrix of floats, a row for each text, found {shape}")
+        raise BadData(
+            f"{place}: expected a matrix of floats, a row for each text, found "
+            f"{matrix.dtype}{list(matrix.shape)}"
+        )
     if n_rows is not None and len(matrix) != n_rows:
         raise BadData(f"{place}: expected {n_rows} rows, as many as texts, found {len(matrix)}")
     if not 1 <= matrix.shape[1] <= NUMBERS_MAX:
-        expected = f"expected vectors of 1 to {NUMBERS_MAX} numbers"
-        raise BadData(f"{place}: {expected}, found {matrix.shape[1]}")
+        raise BadData(
+            f"{place}: expected vectors of 1 to {NUMBERS_MAX} numbers, found {matrix.shape[1]}"
+        )
     with np.errstate(over="ignore"):  # a number too large for 32 bits becomes infinite: refused
         vectors = np.ascontiguousarray(matrix, np.float32)
     if not np.isfinite(vectors).all():
         row, position = np.argwhere(~np.isfinite(vectors))[0].tolist()
-        expected = f"row {first + row}: expected a vector of finite 32-bit numbers"
-        raise BadData(f"{place}: {expected}, found {vectors[row, position]}")
+        raise BadData(
+            f"{place}: row {first + row}: expected a vector of finite 32-bit numbers, "
+            f"found {vectors[row, position]}"
+        )
     return vectors

@@ -236,8 +236,13 @@ def score(
         instance if {"labels", "sequence"} & instance.keys() else {**instance, **common}
         for instance in _several(instances)
     ]
-    path = f"{model_path(model, version, alias)}/score"
-    return Request("POST", path, dumped({"instances": instance_objects}), _JSON, repeatable=True)
+    return Request(
+        "POST",
+        f"{model_path(model, version, alias)}/score",
+        dumped({"instances": instance_objects}),
+        _JSON,
+        repeatable=True,
+    )
 
 
 def _server_options(options: BatchOptions) -> JsonObject:
@@ -259,8 +264,13 @@ def batch_request(
     model: str, version: int | None, alias: str | None, lines: bytes, options: BatchOptions
 ) -> Request:
     """Return a request of a batch. Raises ValueError."""
-    path = f"{model_path(model, version, alias)}/batch{query(**_server_options(options))}"
-    return Request("POST", path, lines, _LINES, repeatable=True)
+    return Request(
+        "POST",
+        f"{model_path(model, version, alias)}/batch{query(**_server_options(options))}",
+        lines,
+        _LINES,
+        repeatable=True,
+    )
 
 
 def feedback_requests(

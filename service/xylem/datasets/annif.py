@@ -67,8 +67,11 @@ class CorpusDirectory(DataFile):
     @property
     def warning(self) -> str | None:
         """Return how many of the documents read have no subjects; None if all have some."""
-        without = f"{self.n_without} of {len(self.names)} documents have no subjects"
-        return f"{without}: rows without labels" if self.n_without else None
+        return (
+            f"{self.n_without} of {len(self.names)} documents have no subjects: rows without labels"
+            if self.n_without
+            else None
+        )
 
     def documents(self, *, with_labels: bool = True) -> Iterator[TextRow]:
         """Yield each document, with its labels unless `with_labels` is False.
@@ -119,8 +122,9 @@ class CorpusDirectory(DataFile):
         for number, line in text_lines(file):
             size += len(line)
             if size > LINE_BYTES_MAX:
-                fault = f"expected at most {LINE_BYTES_MAX} characters in a file, found more"
-                raise file.fault(number, fault)
+                raise file.fault(
+                    number, f"expected at most {LINE_BYTES_MAX} characters in a file, found more"
+                )
             yield number, line
         self._digest = file._digest
 
@@ -145,8 +149,11 @@ def corpus_lines(file: DataFile) -> Iterator[TextRow]:
         if line.strip():
             text, tab, uris = line.partition("\t")
             if not tab or _URIS.fullmatch(uris) is None:
-                expected = "expected a text, a tab, and URIs with blanks between"
-                raise file.fault(number, f"{expected}, found {(uris if tab else line)[:60]!r}")
+                raise file.fault(
+                    number,
+                    "expected a text, a tab, and URIs with blanks between, "
+                    f"found {(uris if tab else line)[:60]!r}",
+                )
             yield TextRow(number, text, uris_in(uris))
 
 

@@ -110,8 +110,11 @@ class _Lines:
         self._n_lines += 1
         self._n_bytes += len(line)
         if self._n_bytes > ROW_BYTES_MAX:
-            fault = f"expected a row of at most {ROW_BYTES_MAX} bytes, found a longer one"
-            raise self._file.fault(self._first, f"{fault}: perhaps a quote is never closed")
+            raise self._file.fault(
+                self._first,
+                f"expected a row of at most {ROW_BYTES_MAX} bytes, found a longer one"
+                ": perhaps a quote is never closed",
+            )
         return line
 
 

@@ -147,8 +147,9 @@ def _opened(path: Path, on_progress: Progress | None) -> DataFile:
     if kind in _MANY:
         return DataFiles(path, files, on_progress)
     if len(files) > 1:
-        expected = f"expected one {kind} file, or many of {', '.join(_MANY)}"
-        raise BadData(f"{path}: {expected}, found {len(files)}")
+        raise BadData(
+            f"{path}: expected one {kind} file, or many of {', '.join(_MANY)}, found {len(files)}"
+        )
     return DataFile(files[0].path, on_progress)
 
 
@@ -191,8 +192,10 @@ def kind_of(path: Path) -> str:
     """
     suffix = Path(plain_name(path)).suffix
     if suffix not in SUFFIXES:
-        expected = f"expected a name that ends in {', '.join(SUFFIXES)} (and .gz or .zst)"
-        raise BadData(f"{path}: {expected}, found {path.name!r}")
+        raise BadData(
+            f"{path}: expected a name that ends in {', '.join(SUFFIXES)} (and .gz or .zst), "
+            f"found {path.name!r}"
+        )
     return suffix
 
 
@@ -240,9 +243,8 @@ def _has_documents(path: Path) -> bool:
     if not any(file.suffix == DOCUMENT for file in files) and kinds != {JSON_DOCUMENT}:
         return False
     if other_kinds := sorted(kinds - {*DOCUMENTS, ".tsv"}):
-        fault = (
-            f"expected documents (*{DOCUMENT}) or files of data, found "
-            f"*{', *'.join(other_kinds)} among them"
+        raise BadData(
+            f"{path}: expected documents (*{DOCUMENT}) or files of data, found "
+            f"*{', *'.join(other_kinds)} among them: name them by a pattern"
         )
-        raise BadData(f"{path}: {fault}: name them by a pattern")
     return True

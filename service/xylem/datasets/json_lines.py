@@ -79,8 +79,9 @@ def json_object(file: DataFile, number: int, line: bytes) -> dict[str, Any]:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         file.line = number
-        fault = f"expected a JSON object, found {error.msg} at byte {error.pos}"
-        raise file.text_fault(line) or file.fault(number, fault) from error
+        raise file.text_fault(line) or file.fault(
+            number, f"expected a JSON object, found {error.msg} at byte {error.pos}"
+        ) from error
     if not isinstance(row, dict):
         raise file.fault(number, f"expected a JSON object, found {what_is(row)}")
     return row
@@ -165,8 +166,9 @@ class RowCollector:
             raise self.file.fault(number, f"{expected}, found {keys}{hint}")
         kind = "text" if has_text else "features"
         if self.kind and kind != self.kind:
-            fault = f"expected `{self.kind}` as in the lines before, found `{kind}`"
-            raise self.file.fault(number, fault)
+            raise self.file.fault(
+                number, f"expected `{self.kind}` as in the lines before, found `{kind}`"
+            )
         if has_text:
             text = row["text"]
             if not isinstance(text, str):
@@ -203,8 +205,11 @@ class RowCollector:
         self.kind = "text"
         if key is not None:
             if key == "" or not isinstance(key, str | int):
-                expected = "expected a text or a whole number by which rows are joined"
-                raise self.file.fault(number, f"{expected}, found {what_is(key)}")
+                raise self.file.fault(
+                    number,
+                    "expected a text or a whole number by which rows are joined, "
+                    f"found {what_is(key)}",
+                )
             joined_row = self._rows_of_keys.setdefault(key, len(self._rows_of_keys))
             self._joined_rows.append(joined_row)
         self.texts.append(text)
@@ -232,8 +237,9 @@ class RowCollector:
                     f"expected text in the field {name[:80]!r} of a row, found none in all rows",
                 )
         if not self._has_weight:
-            expected = f"expected a weight above 0 in `{self._weight}`, found 0 in all rows"
-            raise self.file.fault(None, expected)
+            raise self.file.fault(
+                None, f"expected a weight above 0 in `{self._weight}`, found 0 in all rows"
+            )
 
     def _features(self, number: int, features: object) -> dict[str, float]:
         """Return the values by feature name, checked."""
@@ -243,11 +249,15 @@ class RowCollector:
             )
         for name, value in features.items():
             if type(value) is not float and type(value) is not int:
-                fault = f"expected a number for feature {name[:40]!r}, found {what_is(value)}"
-                raise self.file.fault(number, fault)
+                raise self.file.fault(
+                    number, f"expected a number for feature {name[:40]!r}, found {what_is(value)}"
+                )
             if not -_FLOAT32_MAX <= value <= _FLOAT32_MAX:
-                expected = f"expected a value that is finite in 32 bits for feature {name[:40]!r}"
-                raise self.file.fault(number, f"{expected}, found {value}")
+                raise self.file.fault(
+                    number,
+                    f"expected a value that is finite in 32 bits for feature {name[:40]!r}, "
+                    f"found {value}",
+                )
         return features
 
     def _weight_of(self, number: int, name: str, value: object) -> float:
@@ -269,8 +279,9 @@ class RowCollector:
             labels = list(labels)
         if not isinstance(labels, list):
             if labels is not None:
-                expected = "expected an array as `labels`"
-                raise self.file.fault(number, f"{expected}, found {what_is(labels)}")
+                raise self.file.fault(
+                    number, f"expected an array as `labels`, found {what_is(labels)}"
+                )
             labels = []
         n_before = len(self.labels)
         try:
@@ -278,8 +289,9 @@ class RowCollector:
             self.labels.extend(map(self._id_of, labels))
         except TypeError:
             label = next(label for label in labels if not is_label_value(label))
-            expected = "expected strings or whole numbers in `labels`"
-            raise self.file.fault(number, f"{expected}, found {what_is(label)}") from None
+            raise self.file.fault(
+                number, f"expected strings or whole numbers in `labels`, found {what_is(label)}"
+            ) from None
         except BadNames as error:
             raise self.file.fault(number, f"label: {error.fault}") from error
         if len(self.counts) == N_ROWS_MAX:

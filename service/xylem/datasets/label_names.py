@@ -74,8 +74,10 @@ def subject_labels(file: DataFile, number: int, subjects: object) -> list[object
         raise file.fault(number, f"expected an array as `subjects`, found {what_is(subjects)}")
     for subject in subjects:
         if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
-            expected = "expected objects with `uri` or `label` in `subjects`"
-            raise file.fault(number, f"{expected}, found {what_is(subject)}")
+            raise file.fault(
+                number,
+                f"expected objects with `uri` or `label` in `subjects`, found {what_is(subject)}",
+            )
     return [subject.get("uri") or subject["label"] for subject in subjects]
 
 

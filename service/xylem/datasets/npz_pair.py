@@ -54,8 +54,9 @@ def read_npz(
         values = data.astype(np.float32)
     _, bad_row = sort_and_sum_rows(indptr, indices, values)
     if bad_row >= 0:
-        fault = f"row {bad_row}: expected values that are finite in 32 bits, found another"
-        raise features_file.fault(None, fault)
+        raise features_file.fault(
+            None, f"row {bad_row}: expected values that are finite in 32 bits, found another"
+        )
     n_pairs = indptr[-1]
     rows = SparseRows(indptr, indices[:n_pairs], values[:n_pairs], width)
     labels_file = DataFile(partner_path, on_progress, previous=features_file)
@@ -107,8 +108,10 @@ def _matrix_fault(
             f"{shape[:4].tolist()}"
         )
     if n_columns_max is not None and shape[1] > n_columns_max:
-        expected = f"expected at most the {n_columns_max} columns of the model or names file"
-        return f"{expected}, found {shape[1]}"
+        return (
+            f"expected at most the {n_columns_max} columns of the model or names file, "
+            f"found {shape[1]}"
+        )
     if len(indptr) != shape[0] + 1 or indptr[0] != 0 or bool((indptr[1:] < indptr[:-1]).any()):
         return f"expected {shape[0] + 1} ascending offsets in indptr, the first one 0, found others"
     if not indptr[-1] == len(indices) == len(data):

@@ -28,8 +28,9 @@ def check_installed() -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        fault = "reading .parquet files needs pyarrow: pip install 'xylem-serve[data]'"
-        raise BadParameter(fault) from None
+        raise BadParameter(
+            "reading .parquet files needs pyarrow: pip install 'xylem-serve[data]'"
+        ) from None
 
 
 class ParquetTable:
@@ -51,8 +52,11 @@ class ParquetTable:
         from pyarrow.parquet import ParquetFile
 
         if file.path.suffix in PACKED:
-            fault = "expected a name that ends in .parquet, for such a file is compressed within"
-            raise file.fault(None, f"{fault}, found .parquet{file.path.suffix}")
+            raise file.fault(
+                None,
+                "expected a name that ends in .parquet, for such a file is compressed within, "
+                f"found .parquet{file.path.suffix}",
+            )
         for _ in file.blocks() if with_digest else ():
             pass
         self._file = file
@@ -102,9 +106,11 @@ class ParquetTable:
                 _is_text(entry_type) or types.is_integer(entry_type) or types.is_null(entry_type)
             )
             if not is_label and not (are_flags and is_flag):
-                expected = "expected text, whole numbers, or lists of these"
-                fault = f"column {name[:40]!r}: {expected}, found {str(value_type)[:60]}"
-                raise self._file.fault(None, fault)
+                raise self._file.fault(
+                    None,
+                    f"column {name[:40]!r}: expected text, whole numbers, or lists of these, "
+                    f"found {str(value_type)[:60]}",
+                )
 
     def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
         """Yield the number of each row, from 1, and its cells in the columns; a null is None.
@@ -129,10 +135,10 @@ class ParquetTable:
                         sum(len(cell) for cell in cells if isinstance(cell, str | list))
                         > LINE_BYTES_MAX
                     ):
-                        fault = (
-                            f"expected a row of at most {LINE_BYTES_MAX} bytes, found a longer one"
+                        raise self._file.fault(
+                            number,
+                            f"expected a row of at most {LINE_BYTES_MAX} bytes, found a longer one",
                         )
-                        raise self._file.fault(number, fault)
                     yield number, list(cells)
         except self._faults as error:
             raise self._damage(error) from None

@@ -105,8 +105,10 @@ def _open(
     limits = ("labels", sizes.n_labels, n_labels), ("features", sizes.n_features, n_features)
     for kind, n_ids, n_ids_max in limits:
         if n_ids_max is not None and n_ids > n_ids_max:
-            expected = f"expected at most {n_ids_max} {kind} as in the model or names file"
-            raise file.fault(1, f"{expected}, found {n_ids}")
+            raise file.fault(
+                1,
+                f"expected at most {n_ids_max} {kind} as in the model or names file, found {n_ids}",
+            )
     return sizes, _parse(file, itertools.chain([remainder], blocks), 1, sizes)
 
 
@@ -162,16 +164,19 @@ def _parse(
         n_pairs, bad_row = sort_and_sum_rows(feature_ptr, room.features, room.values)
         if bad_row >= 0:
             bad_line = line + block.count(b"\n", 0, int(room.row_start[bad_row]))
-            fault = "expected finite values, found a feature whose values sum to an infinite one"
-            raise file.fault(bad_line, fault)
+            raise file.fault(
+                bad_line,
+                "expected finite values, found a feature whose values sum to an infinite one",
+            )
         rows = SparseRows(
             feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features
         )
         yield rows, LabelRows(label_ptr, room.labels[:n_labels], sizes.n_labels)
         n_rows_read += n_rows
     if sizes.n_rows is not None and n_rows_read != sizes.n_rows:
-        expected = f"expected {sizes.n_rows} rows as the header says"
-        raise file.fault(n_rows_read + 1, f"{expected}, found {n_rows_read}")
+        raise file.fault(
+            n_rows_read + 1, f"expected {sizes.n_rows} rows as the header says, found {n_rows_read}"
+        )
     if not n_rows_read:
         raise file.fault(1, "expected at least one row, found none")
 

@@ -84,8 +84,10 @@ class Unpacked(io.RawIOBase):
                 f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, found {other}"
             )
         if suffix not in _MAGICS and packings:
-            hint = f"let the file's name end in {packings[0]}"
-            raise self.fault(f"expected no compression, found {_KINDS[packings[0]]} data: {hint}")
+            raise self.fault(
+                f"expected no compression, found {_KINDS[packings[0]]} data: "
+                f"let the file's name end in {packings[0]}"
+            )
 
     def _open_stream(self) -> Any:
         """Return a stream of the decompressed bytes.
@@ -233,8 +235,9 @@ class DataFile:
                 yield decoder.decode(block).encode()
             yield decoder.decode(b"", final=True).encode()
         except UnicodeError as error:
-            expected = f"expected {self.encoding}, found {str(error)[:200]}"
-            raise self.fault(self.line, expected) from None
+            raise self.fault(
+                self.line, f"expected {self.encoding}, found {str(error)[:200]}"
+            ) from None
 
     def again(self) -> DataFile:
         """Return the same file, to be read from its front."""
@@ -255,8 +258,9 @@ class DataFile:
         is `line`.
         """
         if self.line == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            expected = "expected UTF-8, found a byte order mark of UTF-16"
-            return self.fault(1, f"{expected}: --encoding utf-16")
+            return self.fault(
+                1, "expected UTF-8, found a byte order mark of UTF-16: --encoding utf-16"
+            )
         offset = block.find(b"\0")
         message = "expected text, found NUL, byte {} of the line: perhaps the file is UTF-16"
         if offset < 0:
@@ -287,8 +291,10 @@ class DataFile:
         for block in self._utf8_blocks():
             cut = block.rfind(b"\n") + 1
             if len(remainder) + (block.find(b"\n") if cut else len(block)) > LINE_BYTES_MAX:
-                message = f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one"
-                raise self.fault(self.line, message)
+                raise self.fault(
+                    self.line,
+                    f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one",
+                )
             if cut:
                 block_lines = remainder + block[:cut]
                 yield block_lines.removeprefix(mark)

@@ -96,8 +96,10 @@ def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
         if name.startswith(_LABEL_COLUMN):
             language = name.removeprefix(_LABEL_COLUMN).lower()
             if not is_language(language):
-                expected = "expected label_ and a language, as label_fi"
-                raise file.fault(line, f"{expected}, found a column {name[:60]!r}")
+                raise file.fault(
+                    line,
+                    f"expected label_ and a language, as label_fi, found a column {name[:60]!r}",
+                )
             column = f"{NAME}{language}"
         if column and column in columns:
             raise file.fault(line, f"expected each column once, found {name!r} twice")

@@ -103,8 +103,7 @@ class DelimitedTable:
         self._rows = delimited_rows(file, columns.delimiter, has_quotes=columns.has_quotes)
         self.line, self.columns = next(self._rows, (1, []))
         if not self.columns:
-            expected = "expected a header with the names of columns, found an empty file"
-            raise file.fault(1, expected)
+            raise file.fault(1, "expected a header with the names of columns, found an empty file")
 
     def close(self) -> None:
         """Close the file."""
@@ -123,8 +122,11 @@ class DelimitedTable:
         for line, cells in self._rows:
             if len(cells) != len(header):
                 expected = f"expected {len(header)} cells, as the header has"
-                quote = ": perhaps a quote is part of the text: --quote none"
-                hint = quote if any("\n" in cell for cell in cells) else ""
+                hint = (
+                    ": perhaps a quote is part of the text: --quote none"
+                    if any("\n" in cell for cell in cells)
+                    else ""
+                )
                 raise self._file.fault(line, f"{expected}, found {len(cells)}{hint}")
             if cells == header or line - line_before > LINES_LEAST:
                 self._note(n_findings, line_before, cells_before)
@@ -177,8 +179,11 @@ def _flagged(file: DataFile, line: int, names: Sequence[str], cells: Sequence[An
     flags = flags_of(cells)
     if flags is None:
         cell = next(cell for cell in cells if flags_of([cell]) is None)
-        expected = "expected 0 or 1 in the columns of labels, as in the rows before"
-        raise file.fault(line, f"{expected}, found {str(cell)[:40]!r}")
+        raise file.fault(
+            line,
+            "expected 0 or 1 in the columns of labels, as in the rows before, "
+            f"found {str(cell)[:40]!r}",
+        )
     return [name for name, flag in zip(names, flags, strict=True) if flag]
 
 

@@ -82,8 +82,9 @@ def _texts_of(rows: Iterable[Any], fields: TextFields) -> Iterator[str]:
     """Yield the texts of mappings from fields to texts. Raises BadData, which names the row."""
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            expected = "expected a mapping as the rows before"
-            raise BadData(f"row {number}: {expected}, found {describe(row)}")
+            raise BadData(
+                f"row {number}: expected a mapping as the rows before, found {describe(row)}"
+            )
         try:
             yield fields.text(row)
         except BadInstance as error:
@@ -102,9 +103,10 @@ def _labels(labels: Any) -> Any:
         for number, value in enumerate(_column(labels, "labels", name)):
             is_flag = isinstance(value, int | float | np.number) and value in (-1, 0, 1)
             if not is_flag and not is_missing(value):
-                expected = "expected columns of 0 and 1 in a frame of labels"
-                fault = f"{expected}, found {describe(value)} in column {name!r:.60}"
-                raise BadData(f"labels: row {number}: {fault}")
+                raise BadData(
+                    f"labels: row {number}: expected columns of 0 and 1 in a frame of labels, "
+                    f"found {describe(value)} in column {name!r:.60}"
+                )
             rows[number] += [name] if is_flag and value == 1 else []
     return list(rows.values())
 

@@ -57,8 +57,10 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
     if is_matrix(instances):
         return InMemoryInstances("matrix", [], _matrix(instances, n_features))
     if isinstance(instances, str | bytes | Mapping) or not isinstance(instances, Iterable):
-        expected = "a list of texts, a list of mappings, or a matrix"
-        raise BadData(f"instances: expected {expected}, found {type(instances).__name__}")
+        raise BadData(
+            "instances: expected a list of texts, a list of mappings, or a matrix, "
+            f"found {type(instances).__name__}"
+        )
     rows: list[Any] = list(instances)
     first = rows[0] if rows else ""
     kind: Kind = "features" if isinstance(first, Mapping) else "text"
@@ -72,8 +74,9 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
             try:
                 row.encode()
             except UnicodeEncodeError:
-                row_kind = "text that UTF-8 has bytes for"
-                raise BadData(f"row {i}: expected {row_kind}, found a lone surrogate") from None
+                raise BadData(
+                    f"row {i}: expected text that UTF-8 has bytes for, found a lone surrogate"
+                ) from None
         else:
             row_kind = "a mapping as the rows before" if kind == "features" else "a string"
             raise BadData(f"row {i}: expected {row_kind}, found {describe(row)}")
@@ -169,8 +172,10 @@ def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
         is_set = matrix.values == 1
         wrong_values = matrix.values[~np.isin(matrix.values, (-1, 0, 1))]
         if len(wrong_values):
-            expected = "expected an array of 0 and 1, or a list of labels a row"
-            raise BadData(f"labels: {expected}, found {wrong_values[0]:g} in it")
+            raise BadData(
+                "labels: expected an array of 0 and 1, or a list of labels a row, "
+                f"found {wrong_values[0]:g} in it"
+            )
     return LabelRows(offsets(is_set)[matrix.indptr], matrix.indices[is_set], matrix.n_features)
 
 
@@ -182,8 +187,10 @@ def label_lists(labels: object, n_rows: int, *, with_weights: bool = False) -> l
     Raises BadData.
     """
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
-        expected = "a list of labels for each instance, or an indicator matrix"
-        raise BadData(f"labels: expected {expected}, found {type(labels).__name__}")
+        raise BadData(
+            "labels: expected a list of labels for each instance, or an indicator matrix, "
+            f"found {type(labels).__name__}"
+        )
     rows: list[Any] = []
     for i, row in enumerate(labels):
         if is_missing(row):
@@ -193,8 +200,9 @@ def label_lists(labels: object, n_rows: int, *, with_weights: bool = False) -> l
         is_list = isinstance(row, Iterable) and not isinstance(row, str | bytes | Mapping)
         if not is_list and not is_weighed:
             hint = ": write [[3], [1]] for one label a row" if isinstance(row, int | float) else ""
-            expected = f"labels: row {i}: expected a list of strings"
-            raise BadData(f"{expected}, found {describe(row)}{hint}")
+            raise BadData(
+                f"labels: row {i}: expected a list of strings, found {describe(row)}{hint}"
+            )
         names = [name for name in row if not is_missing(name)]
         for name in names:
             if not isinstance(name, str | int | np.integer) or isinstance(name, bool):
@@ -239,8 +247,10 @@ def _matrix(matrix: Any, n_columns: int | None, name: str = "matrix") -> SparseR
     faults = np.flatnonzero(~np.isfinite(values)) if are_compared else np.empty(0, np.int64)
     if len(faults):
         row = np.searchsorted(indptr, faults[0], "right") - 1
-        place = f"row {row}, column {indices[faults[0]]}"
-        raise BadData(f"{name}: {place}: expected a finite number, found {values[faults[0]]}")
+        raise BadData(
+            f"{name}: row {row}, column {indices[faults[0]]}"
+            f": expected a finite number, found {values[faults[0]]}"
+        )
     with naming_row():
         return rows_of_csr(indptr, indices, values, width)
 

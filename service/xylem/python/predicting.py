@@ -409,8 +409,9 @@ class PredictingModel:
             return None
         if isinstance(threshold, int | float) and 0 <= threshold <= 1:
             return float(threshold)
-        expected = f'None, "{TUNED}" or a number from 0 to 1'
-        raise BadParameter(f"threshold: expected {expected}, found {threshold!r:.40}")
+        raise BadParameter(
+            f'threshold: expected None, "{TUNED}" or a number from 0 to 1, found {threshold!r:.40}'
+        )
 
     def _tuned_state(self) -> Tuned | None:
         """Return the tuned thresholds, or None if there are none.
@@ -445,8 +446,10 @@ class PredictingModel:
                 "of, found a matrix"
             )
         if (n_columns := np.shape(instances)[-1]) != n_features:
-            expected = f"{n_features} columns, as this model was trained on"
-            raise BadData(f"matrix: expected {expected}, found {n_columns}")
+            raise BadData(
+                f"matrix: expected {n_features} columns, as this model was trained on, "
+                f"found {n_columns}"
+            )
 
     def _rows(self, checked: InMemoryInstances, vectors: Any = None) -> SparseRows:
         """Return the rows of features of instances. Raises BadInstance, which names the row."""

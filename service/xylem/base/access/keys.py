@@ -275,8 +275,10 @@ def _check_terms(key: AccessKey) -> None:
     if len(key.no_rows) > NO_ROWS_MAX or not all(
         model == ALL_MODELS or is_model(model) for model in key.no_rows
     ):
-        expected = f"expected at most {NO_ROWS_MAX} names of models, or {ALL_MODELS}"
-        raise BadParameter(f"no_rows: {expected}, found {', '.join(key.no_rows)!r:.100}")
+        raise BadParameter(
+            f"no_rows: expected at most {NO_ROWS_MAX} names of models, or {ALL_MODELS}, "
+            f"found {', '.join(key.no_rows)!r:.100}"
+        )
     if key.models is not None:
         check_patterns(key.models)
         if AccessScope.METRICS in key.scopes:

@@ -175,8 +175,9 @@ def _seconds_of(field: str, text: str) -> int:
     try:
         time_point = datetime.datetime.fromisoformat(text)
     except ValueError:
-        expected = "expected a time as 2026-11-29 or 2026-11-29T12:00:00Z"
-        raise BadParameter(f"{field}: {expected}, found {text[:40]!r}") from None
+        raise BadParameter(
+            f"{field}: expected a time as 2026-11-29 or 2026-11-29T12:00:00Z, found {text[:40]!r}"
+        ) from None
     if time_point.tzinfo is None:
         time_point = time_point.replace(tzinfo=datetime.UTC)
     return int(time_point.timestamp())

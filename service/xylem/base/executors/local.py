@@ -67,8 +67,10 @@ class Crew:
                 content = content[n_written:]
                 end = end + n_written
         except OSError as error:
-            fault = f"expected space for rows in {tempfile.gettempdir()}, found: {error.strerror}"
-            raise Unavailable(f"stream: {fault}") from None
+            raise Unavailable(
+                "stream: "
+                f"expected space for rows in {tempfile.gettempdir()}, found: {error.strerror}"
+            ) from None
         return _InFile(self._scratch, type(value), start, end - start)
 
     def split(

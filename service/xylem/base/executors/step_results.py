@@ -37,11 +37,11 @@ def stored_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            fault = (
+            raise Unavailable(
+                f"{directory}: "
                 "expected no other training that keeps its steps there, found one: wait "
                 "for it, or end it"
-            )
-            raise Unavailable(f"{directory}: {fault}") from None
+            ) from None
         if not resume:
             for file in directory.iterdir():
                 if file.name != _LOCK:
@@ -100,8 +100,10 @@ class _StoringCrew(Crew):
                     )
                     file.flush()
                 except OSError as error:
-                    fault = f"expected space to keep the results of steps, found: {error.strerror}"
-                    raise Unavailable(f"{file.name}: {fault}") from None
+                    raise Unavailable(
+                        f"{file.name}: "
+                        f"expected space to keep the results of steps, found: {error.strerror}"
+                    ) from None
                 done(item, result)
 
             self._crew.steps(step, missing(), keep)

@@ -80,12 +80,15 @@ class OtlpSender:
         try:
             self._exporter = OTLPSpanExporter()
         except ValueError as error:
-            fault = f"OTEL_...: expected values that OpenTelemetry takes, found: {error}"
-            raise BadParameter(fault) from None
+            raise BadParameter(
+                f"OTEL_...: expected values that OpenTelemetry takes, found: {error}"
+            ) from None
         if not hasattr(self._exporter, "_client"):  # its client sends bytes; it is not public
             exporter_version = version("opentelemetry-exporter-otlp-proto-http")
-            expected = "expected OpenTelemetry 1.45, whose exporter sends bytes"
-            raise BadParameter(f"XYLEM_TRACES: {expected}, found {exporter_version}")
+            raise BadParameter(
+                "XYLEM_TRACES: expected OpenTelemetry 1.45, whose exporter sends bytes, "
+                f"found {exporter_version}"
+            )
         scope = InstrumentationScope("xylem", code_version())
         blank_span = ReadableSpan(
             "", SpanContext(1, 1, False), resource=resource, instrumentation_scope=scope
@@ -145,10 +148,11 @@ class OtlpSender:
         n_dropped = self.n_dropped
         self.n_dropped = 0
         if n_dropped:
-            detail = (
-                f"expected room for {self._limits.size} spans that wait, found none for {n_dropped}"
+            log(
+                logging.WARNING,
+                "spans_dropped",
+                detail=f"expected room for {self._limits.size} spans that wait, found none for {n_dropped}",
             )
-            log(logging.WARNING, "spans_dropped", detail=detail)
 
 
 def queue_limits(environment: Mapping[str, str]) -> QueueLimits:
@@ -161,8 +165,10 @@ def queue_limits(environment: Mapping[str, str]) -> QueueLimits:
     ):
         text = environment.get(f"OTEL_BSP_{name}", "").strip() or default
         if not text.isascii() or not text.isdigit() or not 0 < int(text[:10]) <= WHOLE_MAX:
-            expected = f"expected a whole number from 1 to {WHOLE_MAX}"
-            raise BadParameter(f"OTEL_BSP_{name}: {expected}, found {text[:100]!r}")
+            raise BadParameter(
+                f"OTEL_BSP_{name}: expected a whole number from 1 to {WHOLE_MAX}, "
+                f"found {text[:100]!r}"
+            )
         numbers.append(int(text[:10]))
     size, milliseconds, batch = numbers
     return QueueLimits(size, milliseconds / 1000, min(batch, size))

@@ -251,8 +251,9 @@ class AsyncAdmin(AsyncBase):
         self, model: str, to: str | PathLike[str], version: int | None = None
     ) -> int:
         """Write a version as an archive to a file; return its bytes."""
-        path = f"{admin_path(model, '/archive')}{query(version=version)}"
-        return await self._download(path, Path(to))
+        return await self._download(
+            f"{admin_path(model, '/archive')}{query(version=version)}", Path(to)
+        )
 
     async def import_archive(self, model: str, file: str | PathLike[str]) -> JsonObject:
         """Publish an exported archive as a new version of a model."""

@@ -175,8 +175,10 @@ class AsyncAnswer:
                         f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, found more"
                     )
                 if time.monotonic() > deadline:
-                    expected = f"the whole answer within {seconds_max:g} seconds"
-                    raise ConnectionFailed(f"expected {expected}, found part of it")
+                    raise ConnectionFailed(
+                        f"expected the whole answer within {seconds_max:g} seconds, "
+                        "found part of it"
+                    )
             return b"".join(parts)
         except _FAULTS as error:
             raise _failure(error) from None

@@ -162,8 +162,12 @@ class AsyncClient(AsyncAdmin):
 
         `next_offset` is the offset of the next page.
         """
-        path = f"{model_path(model, version, alias)}/thresholds"
-        request = calls.get(path, offset=offset, limit=limit, marks_below=marks_below)
+        request = calls.get(
+            f"{model_path(model, version, alias)}/thresholds",
+            offset=offset,
+            limit=limit,
+            marks_below=marks_below,
+        )
         return await self._read(Thresholds, request)
 
     async def batch(
