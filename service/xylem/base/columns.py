@@ -207,7 +207,7 @@ def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
     # a directory, which has no suffix, may contain tables
     can_have_columns = [plain_name(path).endswith(suffixes) or not path.suffix for path in paths]
     if not columns.is_guessed and not any(can_have_columns):
-        names = ", ".join(repr(path.name) for path in paths)
         raise BadParameter(
-            f"columns: expected a file that ends in {', '.join(suffixes)}, found {names}"
+            f"columns: expected a file that ends in {', '.join(suffixes)}, "
+            f"found {', '.join(repr(path.name) for path in paths)}"
         )

@@ -39,8 +39,7 @@ class Finding(NamedTuple):
 
     def about(self, place: RowPlace | None = None, **values: object) -> Self:
         """Return a finding whose message has the place, and values, where this one has braces."""
-        message = self.message.format(place=place, **values)
-        return self._replace(message=message, place=place)
+        return self._replace(message=self.message.format(place=place, **values), place=place)
 
     def as_json(self) -> dict[str, Any]:
         """Return an item of `findings` in reports."""
@@ -110,8 +109,16 @@ class DataReport(NamedTuple):
     def result_of(reports: Iterable[DataReport | None]) -> dict[str, Any]:
         """Return `data` of the first report, and the `findings` of all, for a result."""
         counted = [report for report in reports if report is not None]
-        findings = [finding.as_json() for report in counted for finding in report.findings]
-        return {"data": counted[0].as_json(), "findings": findings} if counted else {}
+        return (
+            {
+                "data": counted[0].as_json(),
+                "findings": [
+                    finding.as_json() for report in counted for finding in report.findings
+                ],
+            }
+            if counted
+            else {}
+        )
 
     def lines(self) -> tuple[str, str]:
         """Return the report as two lines for people."""

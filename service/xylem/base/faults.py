@@ -65,10 +65,9 @@ def unknown(name: str, known_names: Collection[str], noun: str) -> str:
 
     noun  a word for the thing that has the name: "field", "parameter"
     """
-    hint = did_you_mean(shortened(name), known_names)
     return (
         f"expected {'only ' if known_names else 'none'}{', '.join(known_names)}, "
-        f"found another {noun}{hint}"
+        f"found another {noun}{did_you_mean(shortened(name), known_names)}"
     )
 
 

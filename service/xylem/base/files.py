@@ -128,7 +128,8 @@ def refuse_special(path: Path) -> None:
     if not isinstance(path, RemotePath) and path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(
             errno.EINVAL,
-            "a pipe, a socket or a device: give a file, or - where the command reads standard input",
+            "a pipe, a socket or a device: give a file, or - where the command reads standard "
+            "input",
             str(path),
         )
 

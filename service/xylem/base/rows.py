@@ -46,8 +46,9 @@ class SparseRows(NamedTuple):
         if len(parts) == 1:
             return parts[0]
         indices, values = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-        tail = min(part.tail for part in parts)
-        return SparseRows(_joined(parts), indices, values, parts[0].n_features, tail)
+        return SparseRows(
+            _joined(parts), indices, values, parts[0].n_features, min(part.tail for part in parts)
+        )
 
     def cut(self, first: int, last: int) -> SparseRows:
         """Return rows first .. last - 1; indices and values are views."""
@@ -65,8 +66,9 @@ class SparseRows(NamedTuple):
             return self
         is_word = self.indices < self.n_features - self.tail
         indptr = self.indptr - self.tail * np.arange(len(self.indptr))
-        n_words = self.n_features - self.tail
-        return SparseRows(indptr, self.indices[is_word], self.values[is_word], n_words)
+        return SparseRows(
+            indptr, self.indices[is_word], self.values[is_word], self.n_features - self.tail
+        )
 
 
 NO_ROWS = SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 1)
@@ -124,10 +126,15 @@ class LabelRows(NamedTuple):
             return parts[0]
         weights = None
         if any(part.weights for part in parts):
-            of_parts = (part.all_weights() for part in parts)
-            weights = RowWeights(*map(np.concatenate, zip(*of_parts, strict=True)))
-        indices = np.concatenate([part.indices for part in parts])
-        return LabelRows(_joined(parts), indices, parts[0].n_labels, weights)
+            weights = RowWeights(
+                *map(np.concatenate, zip(*(part.all_weights() for part in parts), strict=True))
+            )
+        return LabelRows(
+            _joined(parts),
+            np.concatenate([part.indices for part in parts]),
+            parts[0].n_labels,
+            weights,
+        )
 
     def cut(self, first: int, last: int) -> LabelRows:
         """Return rows first .. last - 1; indices are a view."""

@@ -453,10 +453,9 @@ class Settings(BaseSettings):
 
 def variables() -> dict[str, str]:
     """Return the description of each variable of the environment that is a setting or a limit."""
-    fields = {**Settings.model_fields, **Limits.model_fields}
     return {
         f"{PREFIX}{name.upper()}": field.description
-        for name, field in fields.items()
+        for name, field in {**Settings.model_fields, **Limits.model_fields}.items()
         if field.description
     }
 
@@ -473,9 +472,9 @@ def read_settings(**overrides: object) -> Settings:
             f"{name}={value}"
         )
         if is_ours and name not in variable_names:
-            hint = did_you_mean(name.upper(), variable_names)
             raise BadParameter(
-                f"{name}: expected a setting of docs/settings.md, found no such one{hint}"
+                f"{name}: expected a setting of docs/settings.md, found no such one"
+                f"{did_you_mean(name.upper(), variable_names)}"
             )
     try:
         return Settings(**overrides)  # type: ignore[arg-type]

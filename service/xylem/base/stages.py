@@ -188,5 +188,6 @@ class StageTimes:
         They include the stages that kernels counted.
         """
         counts = (self.counts + np.array(self._counts)).tolist()
-        totals = (self.total_ns + np.array(self._total_ns)).tolist()
-        return list(zip(STAGES, counts, totals, strict=True))
+        return list(
+            zip(STAGES, counts, (self.total_ns + np.array(self._total_ns)).tolist(), strict=True)
+        )

@@ -137,8 +137,7 @@ A_PASS_BEFORE_THE_LAST = Requirement(
 
 def _plain_integer(value: Any) -> Any:
     """Return an integer of numpy as one of Python; other values stay, to be checked."""
-    is_other_integer = hasattr(value, "__index__") and not isinstance(value, int)
-    return index(value) if is_other_integer else value
+    return index(value) if hasattr(value, "__index__") and not isinstance(value, int) else value
 
 
 class TrainingOptions(BaseModel):

@@ -98,11 +98,10 @@ def item_of(line: bytes) -> Prediction | LineError:
         return read_as(Prediction, line)
     error_fields: dict[str, Any] = error
     number = error_fields.get("line")
-    faults = field_errors(error_fields.get("errors"))
     return LineError(
         number if isinstance(number, int) else 0,
         str(error_fields.get("code", "")),
         str(error_fields.get("detail", "")),
-        faults,
+        field_errors(error_fields.get("errors")),
         fields.get("id"),
     )

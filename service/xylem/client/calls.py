@@ -61,13 +61,12 @@ class Target:
     @property
     def headers(self) -> dict[str, str]:
         """The headers of each request, with the key if there is one."""
-        authorization = {} if self._key is None else {"authorization": f"Bearer {self._key}"}
         return {
             "host": self.host_header,
             "accept": "*/*",
             "accept-encoding": "identity",
             "user-agent": "xylem-client",
-            **authorization,
+            **({} if self._key is None else {"authorization": f"Bearer {self._key}"}),
         }
 
     @cached_property
@@ -196,8 +195,12 @@ def request_of(method: str, path: str, fields: Mapping[str, Any]) -> Request:
     """
     if method in ("GET", "DELETE"):
         return Request(method, f"{path}{query(**fields)}", repeatable=method == "GET")
-    body_fields = {name: value for name, value in fields.items() if value is not None}
-    return Request(method, path, dumped(body_fields), _JSON)
+    return Request(
+        method,
+        path,
+        dumped({name: value for name, value in fields.items() if value is not None}),
+        _JSON,
+    )
 
 
 def predict(
@@ -208,9 +211,12 @@ def predict(
     options: PredictOptions,
 ) -> Request:
     """Return a request for predictions."""
-    body = dumped({"instances": _several(instances), **_server_options(options)})
     return Request(
-        "POST", f"{model_path(model, version, alias)}/predict", body, _JSON, repeatable=True
+        "POST",
+        f"{model_path(model, version, alias)}/predict",
+        dumped({"instances": _several(instances), **_server_options(options)}),
+        _JSON,
+        repeatable=True,
     )
 
 
@@ -284,8 +290,10 @@ def feedback_requests(
     path = f"{model_path(model, version, alias)}/feedback"
     dumps = (dumped({"event_id": uuid.uuid4().hex, **event}) for event in events)
     for block in divided(dumps, EVENTS_A_REQUEST, EVENT_BYTES_A_REQUEST):
-        body = b'{"events":[%b]}' % b",".join(block)
-        yield Request("POST", path, body, _JSON, repeatable=True), len(block)
+        yield (
+            Request("POST", path, b'{"events":[%b]}' % b",".join(block), _JSON, repeatable=True),
+            len(block),
+        )
 
 
 def submission(kind: str, fields: Mapping[str, Any], idempotency_key: str | None) -> Request:
@@ -296,8 +304,9 @@ def submission(kind: str, fields: Mapping[str, Any], idempotency_key: str | None
     """
     key = uuid.uuid4().hex if idempotency_key is None else idempotency_key
     body = dumped({name: value for name, value in fields.items() if value is not None})
-    headers = (*_JSON, ("idempotency-key", key))
-    return Request("POST", f"/v1/admin/{kind}-jobs", body, headers, repeatable=True)
+    return Request(
+        "POST", f"/v1/admin/{kind}-jobs", body, (*_JSON, ("idempotency-key", key)), repeatable=True
+    )
 
 
 def job_path(job_id: str, part: str = "") -> str:

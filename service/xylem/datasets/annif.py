@@ -95,8 +95,11 @@ class CorpusDirectory(DataFile):
         if not isinstance(text, str):
             raise self.fault(number, f"expected a string as `text`, found {what_is(text)}")
         self.n_without += "subjects" not in document
-        subjects = document.get("subjects", []) if with_labels else []
-        return TextRow(number, text, subject_labels(self, number, subjects))
+        return TextRow(
+            number,
+            text,
+            subject_labels(self, number, document.get("subjects", []) if with_labels else []),
+        )
 
     def _subjects(self, document: Path) -> list[str]:
         """Return the labels in the file of subjects of a document; empty if it has no such file."""
@@ -192,5 +195,6 @@ def fasttext_lines(file: DataFile) -> Iterator[TextRow]:
                 number, f"expected the name of a label after {FASTTEXT_LABEL}, found none"
             )
         labels = [word.removeprefix(mark).decode() for word in words if word.startswith(mark)]
-        text = b" ".join(word for word in words if not word.startswith(mark)).decode()
-        yield TextRow(number, text, labels)
+        yield TextRow(
+            number, b" ".join(word for word in words if not word.startswith(mark)).decode(), labels
+        )

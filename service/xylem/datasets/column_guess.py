@@ -118,8 +118,9 @@ def understood(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
     cells = sample.cells.get(columns.labels, [])
     columns = columns._replace(separator=columns.separator or _separator(columns.labels, cells))
     if not is_named and _is_row(columns, cells):
-        header = ", ".join(sample.cells)
-        file.findings.append(NO_HEADER.about(file.place(sample.line), header=header))
+        file.findings.append(
+            NO_HEADER.about(file.place(sample.line), header=", ".join(sample.cells))
+        )
     return columns
 
 
@@ -134,11 +135,14 @@ def options_of(file: DataFile, columns: TableColumns) -> list[str]:
         options += ["--text-column", text]
     for pattern in columns.label_columns:
         options += ["--label-columns", pattern]
-    delimiter = "tab" if columns.delimiter == "\t" else columns.delimiter
     for option, value, usual in (
         ("--label-column", columns.labels, DEFAULT_LABELS),
         ("--label-separator", columns.separator, DEFAULT_SEPARATOR),
-        ("--delimiter", delimiter, "tab" if file.kind == ".tsv" else DELIMITERS[".csv"]),
+        (
+            "--delimiter",
+            "tab" if columns.delimiter == "\t" else columns.delimiter,
+            "tab" if file.kind == ".tsv" else DELIMITERS[".csv"],
+        ),
         ("--encoding", columns.encoding, ""),
         ("--join-rows", columns.join, ""),
         ("--weight-column", columns.weight, ""),

@@ -54,8 +54,13 @@ def delimited_rows(
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            explanations = (fault for start, fault in _FAULTS.items() if start in str(error))
-            raise file.fault(first, next(explanations, f"expected cells, found: {error}")) from None
+            raise file.fault(
+                first,
+                next(
+                    (fault for start, fault in _FAULTS.items() if start in str(error)),
+                    f"expected cells, found: {error}",
+                ),
+            ) from None
         if cells is None:
             return
         if cells:

@@ -127,8 +127,11 @@ def open_data(path: Path, on_progress: Progress | None = None, encoding: str = "
 def _may_have_rows(path: Path, kinds: Sequence[str] = ()) -> bool:
     """Return whether a file looks like one with rows, but is of none of the kinds that are read."""
     suffix = Path(plain_name(path)).suffix
-    is_row_file = suffix == JSON_DOCUMENT or suffix in SUFFIXES
-    return is_row_file and suffix not in kinds and not path.name.startswith((".", "_"))
+    return (
+        (suffix == JSON_DOCUMENT or suffix in SUFFIXES)
+        and suffix not in kinds
+        and not path.name.startswith((".", "_"))
+    )
 
 
 def _opened(path: Path, on_progress: Progress | None) -> DataFile:
@@ -220,8 +223,11 @@ def _list_files(path: Path, *, is_dir: bool) -> list[InputFile]:
         ]
     else:
         matches = glob.iglob(str(path), recursive=True)  # noqa: PTH207
-        names = path.iterdir() if is_dir else map(Path, matches)
-        files = [InputFile(file, file.stat().st_size) for file in names if file.is_file()]
+        files = [
+            InputFile(file, file.stat().st_size)
+            for file in (path.iterdir() if is_dir else map(Path, matches))
+            if file.is_file()
+        ]
     return [file for file in files if not is_dir or _is_data(file.path)]
 
 

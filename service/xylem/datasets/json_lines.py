@@ -161,9 +161,11 @@ class RowCollector:
             row["labels"] = subject_labels(self.file, number, row["subjects"])
         if has_text == ("features" in row) or "labels" not in row:
             keys = ", ".join(repr(key[:40]) for key in list(row)[:10]) or "none"
-            expected = "expected keys `labels` and one of `text` and `features`"
-            hint = ": name its fields by --text-column" if TextFields.key in row else ""
-            raise self.file.fault(number, f"{expected}, found {keys}{hint}")
+            raise self.file.fault(
+                number,
+                f"expected keys `labels` and one of `text` and `features`, found {keys}"
+                f"{': name its fields by --text-column' if TextFields.key in row else ''}",
+            )
         kind = "text" if has_text else "features"
         if self.kind and kind != self.kind:
             raise self.file.fault(
@@ -194,8 +196,9 @@ class RowCollector:
     def join(self, fields: TextFields, cells: list[Any]) -> str:
         """Return the text of a cell for each of some fields, and count those that are empty."""
         if not all(cells):
-            names = zip(fields.names, cells, strict=True)
-            self.survey.n_lacking.update(name for name, cell in names if not cell)
+            self.survey.n_lacking.update(
+                name for name, cell in zip(fields.names, cells, strict=True) if not cell
+            )
         return fields.join(cells)
 
     def add_text(
@@ -210,8 +213,7 @@ class RowCollector:
                     "expected a text or a whole number by which rows are joined, "
                     f"found {what_is(key)}",
                 )
-            joined_row = self._rows_of_keys.setdefault(key, len(self._rows_of_keys))
-            self._joined_rows.append(joined_row)
+            self._joined_rows.append(self._rows_of_keys.setdefault(key, len(self._rows_of_keys)))
         self.texts.append(text)
         # the survey could count them at the end: then each text comes into the cache once more
         if not text or text.isspace():
@@ -322,9 +324,12 @@ class RowCollector:
         names = sorted(self.ids)
         if model is None:
             report = self.survey.report(source, list(self.ids))
-            new_ids = inverse(np.array([self.ids[name] for name in names], np.int64), len(names))
             return self._dataset(
-                *renumber_labels(labels, new_ids, len(names)),
+                *renumber_labels(
+                    labels,
+                    inverse(np.array([self.ids[name] for name in names], np.int64), len(names)),
+                    len(names),
+                ),
                 source=source,
                 label_names=names,
                 report=report,
@@ -341,8 +346,7 @@ class RowCollector:
 
     def _fill_label_weights(self) -> None:
         """Give all labels so far that have no weight the weight 1."""
-        n_missing = len(self.labels) - len(self._label_weights)
-        self._label_weights.extend(repeat(1.0, n_missing))
+        self._label_weights.extend(repeat(1.0, len(self.labels) - len(self._label_weights)))
 
     def _take_labels(self) -> LabelRows:
         """Count the rows; return their labels with provisional ids, sorted within each row.
@@ -372,12 +376,12 @@ class RowCollector:
             self.texts = [self.texts[row] for row in first_rows.tolist()]
         rows = LabelRows(offsets(counts), labels, len(self.ids))
         if self._weight or label_weights is not None:
-            ones = np.ones(rows.n_rows, np.float32)
-            row_weights = np.array(self._row_weights) if self._weight else ones
+            row_weights = (
+                np.array(self._row_weights) if self._weight else np.ones(rows.n_rows, np.float32)
+            )
             rows = rows.weighed(row_weights, label_weights)
         rows = sorted_labels(rows)
-        texts = self.texts if self.kind == "text" else None
-        self.survey.add(rows, texts, places, counts)
+        self.survey.add(rows, self.texts if self.kind == "text" else None, places, counts)
         return rows
 
     def _dataset(self, labels: LabelRows, unknown: I32, source: str = "", **fields: Any) -> Dataset:

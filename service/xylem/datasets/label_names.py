@@ -89,9 +89,10 @@ def find_in_model(model: NameTable, names: Sequence[str]) -> I32:
     """
     ids = find_all(model, names)
     if (ids < 0).any():
-        stored = all_names(model)
         ids_by_name = {
-            name: i for i, other in enumerate(stored) if (name := label_name(other)) != other
+            name: i
+            for i, other in enumerate(all_names(model))
+            if (name := label_name(other)) != other
         }
         for position in np.flatnonzero(ids < 0).tolist():
             ids[position] = ids_by_name.get(names[position], -1)
@@ -111,11 +112,10 @@ def unknown_findings(unknown: Sequence[str], model: NameTable, n_labels: int) ->
         return
     stored = all_names(model)
     by_folded = dict(zip(folded_names(stored), stored, strict=True))
-    folded = zip(folded_names(unknown), unknown, strict=True)
     pair = next(
         (
             (name, by_folded[form])
-            for form, name in folded
+            for form, name in zip(folded_names(unknown), unknown, strict=True)
             if form in by_folded and "://" not in form
         ),
         None,

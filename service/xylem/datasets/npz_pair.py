@@ -84,8 +84,12 @@ def _read_matrix(file: DataFile, n_columns_max: int | None) -> tuple[I64, I32, N
     shape, indptr, indices, data = (arrays[key] for key in _KEYS[1:])
     if fault := _matrix_fault(shape, indptr, indices, data, n_columns_max):
         raise file.fault(None, fault)
-    width = int(shape[1] if n_columns_max is None else n_columns_max)
-    return indptr.astype(np.int64), indices.astype(np.int32), data, width
+    return (
+        indptr.astype(np.int64),
+        indices.astype(np.int32),
+        data,
+        int(shape[1] if n_columns_max is None else n_columns_max),
+    )
 
 
 def _matrix_fault(
@@ -172,6 +176,9 @@ def _size(archive: NpzFile, key: str) -> int:
     """Return the number of elements of an array, according to its header."""
     assert archive.zip is not None  # it is None only after the archive was closed
     with archive.zip.open(f"{key}.npy") as member:
-        version = np.lib.format.read_magic(member)
-        read_header = read_array_header_1_0 if version == (1, 0) else read_array_header_2_0
+        read_header = (
+            read_array_header_1_0
+            if np.lib.format.read_magic(member) == (1, 0)
+            else read_array_header_2_0
+        )
         return math.prod(read_header(member)[0])

@@ -63,8 +63,7 @@ class ParquetTable:
         self._faults = (pa.ArrowException, UnicodeDecodeError, *faults_of(file.path))
         try:
             with ExitStack() as stack:
-                open_file = stack.enter_context(file.path.open("rb"))
-                self._table = ParquetFile(open_file)
+                self._table = ParquetFile(stack.enter_context(file.path.open("rb")))
                 self._schema = self._table.schema_arrow
                 self._open_file = stack.pop_all()
         except self._faults as error:
@@ -166,10 +165,14 @@ class ParquetTable:
                     f"expected row groups that unpack to at most {GROUP_BYTES_MAX} bytes, "
                     f"found one of {n_bytes}: write smaller ones",
                 )
-            n_rows = max(
-                1 if is_dense else BATCH_ROWS_LEAST, min(BATCH_ROWS, BATCH_BYTES // max(1, n_bytes))
+            yield from self._table.iter_batches(
+                max(
+                    1 if is_dense else BATCH_ROWS_LEAST,
+                    min(BATCH_ROWS, BATCH_BYTES // max(1, n_bytes)),
+                ),
+                row_groups=[number],
+                columns=columns,
             )
-            yield from self._table.iter_batches(n_rows, row_groups=[number], columns=columns)
 
     def _damage(self, error: Exception) -> BadData:
         if isinstance(error, MemoryError):

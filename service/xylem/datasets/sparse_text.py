@@ -82,8 +82,10 @@ def parts_of(
     sizes, parts = _open(file, n_labels, None, has_header=has_header)
     n_labels = sizes.n_labels if n_labels is None else n_labels
     for (feature_ptr, features, values, n_features, _), labels in parts:
-        rows = SparseRows(feature_ptr.copy(), features.copy(), values.copy(), n_features)
-        yield rows, LabelRows(labels.indptr.copy(), labels.indices.copy(), n_labels)
+        yield (
+            SparseRows(feature_ptr.copy(), features.copy(), values.copy(), n_features),
+            LabelRows(labels.indptr.copy(), labels.indices.copy(), n_labels),
+        )
 
 
 def _open(
@@ -102,8 +104,10 @@ def _open(
         raise file.fault(1, "expected a header `points features labels`, found an empty file")
     line, _, remainder = first.partition(b"\n")
     sizes = _parse_header(file, line)
-    limits = ("labels", sizes.n_labels, n_labels), ("features", sizes.n_features, n_features)
-    for kind, n_ids, n_ids_max in limits:
+    for kind, n_ids, n_ids_max in (
+        ("labels", sizes.n_labels, n_labels),
+        ("features", sizes.n_features, n_features),
+    ):
         if n_ids_max is not None and n_ids > n_ids_max:
             raise file.fault(
                 1,
@@ -163,15 +167,16 @@ def _parse(
         n_labels = sort_labels(label_ptr, room.labels)
         n_pairs, bad_row = sort_and_sum_rows(feature_ptr, room.features, room.values)
         if bad_row >= 0:
-            bad_line = line + block.count(b"\n", 0, int(room.row_start[bad_row]))
             raise file.fault(
-                bad_line,
+                line + block.count(b"\n", 0, int(room.row_start[bad_row])),
                 "expected finite values, found a feature whose values sum to an infinite one",
             )
-        rows = SparseRows(
-            feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features
+        yield (
+            SparseRows(
+                feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features
+            ),
+            LabelRows(label_ptr, room.labels[:n_labels], sizes.n_labels),
         )
-        yield rows, LabelRows(label_ptr, room.labels[:n_labels], sizes.n_labels)
         n_rows_read += n_rows
     if sizes.n_rows is not None and n_rows_read != sizes.n_rows:
         raise file.fault(

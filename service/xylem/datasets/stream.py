@@ -79,9 +79,9 @@ class Unpacked(io.RawIOBase):
         suffix = self.path.suffix
         packings = [packing for packing, magics in _MAGICS.items() if magic.startswith(magics)]
         if suffix in _MAGICS and suffix not in packings:
-            other = "other data" if magic else "an empty file"
             raise self.fault(
-                f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, found {other}"
+                f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, "
+                f"found {'other data' if magic else 'an empty file'}"
             )
         if suffix not in _MAGICS and packings:
             raise self.fault(
@@ -135,8 +135,9 @@ class Unpacked(io.RawIOBase):
         except (XylemError, MemoryError):
             raise
         except self._faults as error:
-            kind = _KINDS[self.path.suffix]
-            raise self.fault(f"expected whole {kind} data, found damage: {error}") from error
+            raise self.fault(
+                f"expected whole {_KINDS[self.path.suffix]} data, found damage: {error}"
+            ) from error
         except faults_of(self.path) as error:
             raise self.fault(f"expected a readable file, found: {reason_of(error)}") from error
 
@@ -197,8 +198,9 @@ class DataFile:
     def place(self, number: int) -> RowPlace:
         """Return the place of a row by its number."""
         path, _, line = self.origin(number).rpartition(":")
-        is_other = self._is_part or path != str(self.path)
-        return RowPlace(int(line), Path(path).name if is_other else "")
+        return RowPlace(
+            int(line), Path(path).name if self._is_part or path != str(self.path) else ""
+        )
 
     @property
     def origins(self) -> Path:
@@ -272,8 +274,10 @@ class DataFile:
                 message += ": perhaps it is Windows-1252: --encoding windows-1252"
         if offset < 0:
             return None
-        line = self.line + block.count(b"\n", 0, offset)
-        return self.fault(line, message.format(offset - block.rfind(b"\n", 0, offset)))
+        return self.fault(
+            self.line + block.count(b"\n", 0, offset),
+            message.format(offset - block.rfind(b"\n", 0, offset)),
+        )
 
     def files(self) -> Iterator[DataFile]:
         """Yield this file; `DataFiles` yields several."""

@@ -56,8 +56,10 @@ def _tsv_subjects(file: DataFile, language: str | None) -> Iterator[tuple[int, S
         uri = _uri(uri)
         if not uri:
             raise file.fault(number, f"expected <URI>, a tab and a name, found {line[:60]!r}")
-        names = {language or UNDETERMINED: name} if name else {}
-        yield number, Subject(uri, notation or None, names)
+        yield (
+            number,
+            Subject(uri, notation or None, {language or UNDETERMINED: name} if name else {}),
+        )
 
 
 def _csv_subjects(file: DataFile) -> Iterator[tuple[int, Subject]]:
@@ -80,8 +82,12 @@ def _csv_subjects(file: DataFile) -> Iterator[tuple[int, Subject]]:
         notation = texts.pop(NOTATION, None)
         if not uri:
             raise file.fault(number, "expected a URI, found an empty cell")
-        names = {column.removeprefix(NAME): text for column, text in texts.items()}
-        yield number, Subject(uri, notation, names)
+        yield (
+            number,
+            Subject(
+                uri, notation, {column.removeprefix(NAME): text for column, text in texts.items()}
+            ),
+        )
 
 
 def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:

@@ -121,8 +121,7 @@ class Survey:
             first_labels = np.full(n_sampled, -1, np.int32)
             rows = np.repeat(np.arange(n_sampled), counts[:n_sampled])
             first_labels[rows] = labels.indices[:n_labels]
-            hashes = map(hash, texts[:n_sampled])
-            self._hashes += zip(hashes, first_labels.tolist(), strict=True)
+            self._hashes += zip(map(hash, texts[:n_sampled]), first_labels.tolist(), strict=True)
 
     @property
     def n_sampled(self) -> int:

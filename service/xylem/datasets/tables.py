@@ -85,8 +85,7 @@ def table_rows(
                     labels += _labels(cell, columns.separator, is_uris)
             text = join(columns.texts, cells[: len(text_names)])
             key = ("" if cells[-1] is None else cells[-1]) if columns.join else None
-            weight = number_in(cells[-1]) if columns.weight else None
-            yield TextRow(line, text, labels, key, weight)
+            yield TextRow(line, text, labels, key, number_in(cells[-1]) if columns.weight else None)
 
 
 class DelimitedTable:
@@ -139,8 +138,7 @@ class DelimitedTable:
     def _note(self, n_findings: int, line: int, cells: list[str]) -> None:
         """Add the finding that a row has swallowed others, if it is the first one."""
         if len(self._file.findings) == n_findings:
-            place_of_row = partial(self._file.place, line)
-            finding = swallowed_rows(cells, self._delimiter, place_of_row)
+            finding = swallowed_rows(cells, self._delimiter, partial(self._file.place, line))
             self._file.findings += [finding] if finding else []
 
 
@@ -241,11 +239,9 @@ class TableLines:
         file = DataFile(path, self._move)
         self.options = file.options
         if path.is_dir():
-            documents = CorpusDirectory(path).documents(with_labels=with_labels)
-            lines = self._json_lines(documents)
+            lines = self._json_lines(CorpusDirectory(path).documents(with_labels=with_labels))
         elif is_table(path):
-            rows = table_rows(file, columns, self._join, with_labels=with_labels)
-            lines = self._json_lines(rows)
+            lines = self._json_lines(table_rows(file, columns, self._join, with_labels=with_labels))
         else:
             lines = _lines_of(file)
         self._lines = lines_with_vectors(lines, path, columns)

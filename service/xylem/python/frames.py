@@ -74,8 +74,12 @@ def columns_from_memory(
 
 def _are_mappings(instances: Any) -> bool:
     """Return whether instances are a list of mappings, from fields to texts or from features."""
-    is_list = isinstance(instances, Sequence) and not isinstance(instances, str | bytes)
-    return is_list and len(instances) > 0 and isinstance(instances[0], Mapping)
+    return (
+        isinstance(instances, Sequence)
+        and not isinstance(instances, str | bytes)
+        and len(instances) > 0
+        and isinstance(instances[0], Mapping)
+    )
 
 
 def _texts_of(rows: Iterable[Any], fields: TextFields) -> Iterator[str]:
@@ -145,8 +149,9 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
     schema = getattr(
         getattr(frame, "features", frame), "arrow_schema", getattr(frame, "schema", None)
     )
-    classes = ClassNames(getattr(schema, "metadata", None))
-    return list(classes.names_in(name, list(_as_list(frame[name]))))
+    return list(
+        ClassNames(getattr(schema, "metadata", None)).names_in(name, list(_as_list(frame[name])))
+    )
 
 
 def _column_names(frame: Any) -> list[str]:

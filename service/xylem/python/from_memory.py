@@ -118,8 +118,9 @@ def dataset_from_memory(
     else:
         checked_labels = label_lists(labels, checked.n_rows, with_weights=True)
     texts = checked.rows if checked.kind == "text" else None
-    named_rows = checked.rows if checked.kind == "features" else None
-    dataset = dataset_in_memory(checked_labels, model, texts, named_rows)
+    dataset = dataset_in_memory(
+        checked_labels, model, texts, checked.rows if checked.kind == "features" else None
+    )
     vector_rows = vectors_from_memory(vectors, checked)
     dataset = replace(
         dataset,
@@ -288,5 +289,8 @@ def describe(value: object) -> str:
 
 def is_missing(value: object) -> bool:
     """Return whether a value is None, a NaN, or the missing value of pandas, which has a class."""
-    is_nan = isinstance(value, float) and math.isnan(value)
-    return value is None or is_nan or type(value).__name__ == "NAType"
+    return (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or type(value).__name__ == "NAType"
+    )

@@ -122,23 +122,25 @@ def tune(
     for name, kind in (("trainers", tuple), ("study", Path)):
         if name in search_options:
             search_options[name] = kind(search_options[name])
-    fixed_parameters = _parameters(options).items()
     fixed = [
         f"{name}={value if isinstance(value, str) else dumps(value)}"
-        for name, value in fixed_parameters
+        for name, value in _parameters(options).items()
     ]
     request = parameter_search.SearchRequest(
         Path(), **search_options, fixed=fixed, threads=_cores(threads)
     )
-    fields = fields_of(text_column)
     dataset = dataset_from_memory(
-        *columns_from_memory(instances, labels, text_column, label_column), fields=fields
+        *columns_from_memory(instances, labels, text_column, label_column),
+        fields=fields_of(text_column),
     )
     validation = None
     if valid is not None:
         n_features = None if dataset.rows is None else dataset.rows.n_features
-        rows = columns_from_memory(*valid, text_column, label_column)
-        validation = dataset_from_memory(*rows, build_names(dataset.names), n_features)
+        validation = dataset_from_memory(
+            *columns_from_memory(*valid, text_column, label_column),
+            build_names(dataset.names),
+            n_features,
+        )
     with progress_bar(progress) as show:
         trials = parameter_search.search(request, show, (dataset, validation))
         draft = train_dataset(dataset, request.training(trials[0]), show)

@@ -97,8 +97,9 @@ class LabelNames(Sequence[str]):
         facts = self._facts
         if facts is None:
             return name_of(self._labels, label)
-        name = facts.name(label, facts.info.head.language)
-        return name or next(iter(facts.names(label).values()), name_of(self._labels, label))
+        return facts.name(label, facts.info.head.language) or next(
+            iter(facts.names(label).values()), name_of(self._labels, label)
+        )
 
 
 class PredictingModel:
@@ -230,8 +231,9 @@ class PredictingModel:
 
         Raises `xylem.errors.NotTuned` if "tuned" is asked of a model without tuned thresholds.
         """
-        fields = self._featurizer.fields
-        instances, _ = columns_from_memory(instances, None, text_column, None, fields)
+        instances, _ = columns_from_memory(
+            instances, None, text_column, None, self._featurizer.fields
+        )
         predictions = self._search(
             instances, _top(top_r, top_k), threshold, threads, chunk_characters, vectors
         )
@@ -264,8 +266,9 @@ class PredictingModel:
 
         Raises `xylem.errors.UnknownLabel` for a label that the model does not know.
         """
-        fields = self._featurizer.fields
-        instances, labels = columns_from_memory(instances, labels, text_column, None, fields)
+        instances, labels = columns_from_memory(
+            instances, labels, text_column, None, self._featurizer.fields
+        )
         checked = self._instances(instances)
         if labels is None:
             if not isinstance(self._featurizer, ContextFeaturizer):
@@ -280,9 +283,9 @@ class PredictingModel:
         if len(ids) and ids.min() < 0:
             place = int(np.argmin(ids))
             row = int(np.searchsorted(ptr, place, "right")) - 1
-            unknown_label = rows[row][place - ptr[row]]
             raise UnknownLabel(
-                f"labels: row {row}: expected a label of the model, found {unknown_label!r:.80}"
+                f"labels: row {row}: expected a label of the model, "
+                f"found {rows[row][place - ptr[row]]!r:.80}"
             )
         pairs = self._score_rows(self._rows(checked, vectors), ptr, ids.astype(np.int32))
         return [pairs[first:last] for first, last in pairwise(ptr.tolist())]
@@ -304,8 +307,7 @@ class PredictingModel:
         from xylem.base import Limits
         from xylem.serving import PREDICT, Body, open_version
 
-        has_row = is_matrix(instance)
-        instances = instance if has_row else [instance]
+        instances = instance if is_matrix(instance) else [instance]
         instances, _ = columns_from_memory(instances, None, None, None, self._featurizer.fields)
         checked = self._instances(instances)
         if checked.n_rows != 1:
@@ -327,8 +329,9 @@ class PredictingModel:
         ).encode()
         if self._served is None:
             self._served = open_version(self._opened)
-        reply = PREDICT.answer_fully(PREDICT.read(Body(body), limits), self._served)
-        answer = json.loads(b"".join(reply.parts))
+        answer = json.loads(
+            b"".join(PREDICT.answer_fully(PREDICT.read(Body(body), limits), self._served).parts)
+        )
         labels: list[dict[str, Any]] = answer["predictions"][0]["labels"]
         return labels
 
@@ -367,9 +370,11 @@ class PredictingModel:
                 raise BadParameter(
                     f"chunk_characters: expected texts to divide, found {checked.kind}"
                 )
-            vector_rows = vectors_from_memory(vectors, checked)
             rows, ptr = rows_of_divided_texts(
-                checked.rows, n_characters_max, self._featurizer, vector_rows
+                checked.rows,
+                n_characters_max,
+                self._featurizer,
+                vectors_from_memory(vectors, checked),
             )
         else:
             rows = self._rows(checked, vectors)

@@ -28,7 +28,11 @@ def weighed_rows(dataset: Dataset, sample_weight: Any) -> Dataset:
             raise BadData(f"sample_weight: row {row}: {error}") from None
     if not weights.any():
         raise BadData("sample_weight: expected a weight above 0, found 0 in all rows")
-    of_labels = dataset.labels.weights and dataset.labels.weights.labels
-    labels = dataset.labels.weighed(weights, of_labels)
-    sha256 = hashlib.sha256(dataset.sha256.encode() + weights.tobytes()).hexdigest()
-    return replace(dataset, labels=labels, sha256=sha256).with_weight()
+    labels = dataset.labels.weighed(
+        weights, dataset.labels.weights and dataset.labels.weights.labels
+    )
+    return replace(
+        dataset,
+        labels=labels,
+        sha256=hashlib.sha256(dataset.sha256.encode() + weights.tobytes()).hexdigest(),
+    ).with_weight()

@@ -134,8 +134,10 @@ class KeyWithText(NamedTuple):
 
         models  those of the store
         """
-        unmatched = ModelPatterns(self.key.models or ()).unmatched(models)
-        warnings = [f"models: {pattern} matches no model of the store now" for pattern in unmatched]
+        warnings = [
+            f"models: {pattern} matches no model of the store now"
+            for pattern in ModelPatterns(self.key.models or ()).unmatched(models)
+        ]
         if self.namesakes:
             ids = ", ".join(self.namesakes)
             warnings.append(f"name: {self.key.name} is also the name of {ids}: ids tell them apart")
@@ -209,10 +211,18 @@ class AccessKeys:
                 raise KeyNotFound(f"key {key.id}: expected one in force, found {key.state(now)}")
             if lifetime_seconds is None and key.expires_at is not None:
                 lifetime_seconds = key.expires_at - key.created_at
-            terms = {term: getattr(key, term) for term in TERMS}
-            new_key = add_key(connection, key.name, key.scopes, lifetime_seconds, **terms)
-            expires_at = min(now + overlap_seconds, key.expires_at or float("inf"))
-            connection.execute(_the_key(key.id).values(expires_at=expires_at))
+            new_key = add_key(
+                connection,
+                key.name,
+                key.scopes,
+                lifetime_seconds,
+                **{term: getattr(key, term) for term in TERMS},
+            )
+            connection.execute(
+                _the_key(key.id).values(
+                    expires_at=min(now + overlap_seconds, key.expires_at or float("inf"))
+                )
+            )
             return new_key._replace(namesakes=())  # the old key has its name on purpose
 
 
@@ -245,28 +255,34 @@ def add_key(
             )
         connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.id == removable_ids[-1]))
     text = make_secret()
-    expires_at = None if lifetime_seconds is None else now + lifetime_seconds
     key = AccessKey(
         id=text[ID_PLACE],
         name=name,
         scopes=scopes,
         hash=digest_of(text),
         created_at=now,
-        expires_at=expires_at,
+        expires_at=None if lifetime_seconds is None else now + lifetime_seconds,
         revoked_at=None,
         last_used_at=None,
         **terms,
     )
     _check_terms(key)
     prefix = "" if key.models is None else OF_MODELS
-    values = key._asdict() | {
-        "scopes": " ".join(sorted(prefix + scope for scope in scopes)),
-        "no_rows": " ".join(key.no_rows) or None,
-        "models": key.models and " ".join(key.models),
-    }
-    connection.execute(insert(ACCESS_KEYS).values(values))
-    namesakes = (other.id for other in keys if other.name == name and other.state(now) == "active")
-    return KeyWithText(key, text, tuple(namesakes))
+    connection.execute(
+        insert(ACCESS_KEYS).values(
+            key._asdict()
+            | {
+                "scopes": " ".join(sorted(prefix + scope for scope in scopes)),
+                "no_rows": " ".join(key.no_rows) or None,
+                "models": key.models and " ".join(key.models),
+            }
+        )
+    )
+    return KeyWithText(
+        key,
+        text,
+        tuple(other.id for other in keys if other.name == name and other.state(now) == "active"),
+    )
 
 
 def _check_terms(key: AccessKey) -> None:
@@ -299,8 +315,12 @@ def _check_terms(key: AccessKey) -> None:
 
 def all_keys(connection: Connection) -> list[AccessKey]:
     """Return all keys, the newest first."""
-    query = select(ACCESS_KEYS).order_by(ACCESS_KEYS.c.created_at.desc(), ACCESS_KEYS.c.id)
-    return [_key_of(row) for row in connection.execute(query)]
+    return [
+        _key_of(row)
+        for row in connection.execute(
+            select(ACCESS_KEYS).order_by(ACCESS_KEYS.c.created_at.desc(), ACCESS_KEYS.c.id)
+        )
+    ]
 
 
 def find_key(connection: Connection, key_id: str) -> AccessKey:
@@ -368,13 +388,16 @@ def _the_key(key_id: str) -> Any:
 
 def _key_of(row: Row[Any]) -> AccessKey:
     """Return the key in a row; scopes that only a newer release knows are left out."""
-    names = [name.removeprefix(OF_MODELS) for name in row.scopes.split()]
-    scopes = frozenset(AccessScope(name) for name in names if name in set(AccessScope))
-    values = {
-        **row._mapping,
-        "scopes": scopes,
-        "hash": bytes(row.hash),
-        "no_rows": tuple((row.no_rows or "").split()),
-        "models": None if row.models is None else tuple(row.models.split()),
-    }
-    return AccessKey(**values)
+    return AccessKey(
+        **{
+            **row._mapping,
+            "scopes": frozenset(
+                AccessScope(name)
+                for name in row.scopes.replace(OF_MODELS, "").split()
+                if name in set(AccessScope)
+            ),
+            "hash": bytes(row.hash),
+            "no_rows": tuple((row.no_rows or "").split()),
+            "models": None if row.models is None else tuple(row.models.split()),
+        }
+    )

@@ -46,8 +46,9 @@ class KeyLimits(NamedTuple):
 
     def over(self, defaults: "KeyLimits") -> "KeyLimits":
         """Return these limits, with defaults where there are none."""
-        own_limits = {name: limit for name, limit in self._asdict().items() if limit is not None}
-        return defaults._replace(**own_limits)
+        return defaults._replace(
+            **{name: limit for name, limit in self._asdict().items() if limit is not None}
+        )
 
 
 class Senders:
@@ -133,8 +134,9 @@ class KeyMeter:
         self.open_at = open_at if open_at > full_at else full_at
         if now > self._lines_until:
             self._lines_until = now + LINES_SECONDS
-            lines = [f"{name}: {line}\r\n" for name, line in self.headers().items()]
-            self.lines = "".join(lines).encode()
+            self.lines = "".join(
+                [f"{name}: {line}\r\n" for name, line in self.headers().items()]
+            ).encode()
 
     def enter(self) -> None:
         """Begin a request that is in flight until `leave`. Raises TooManyRequests."""
@@ -219,9 +221,13 @@ class KeyMeter:
             expected = f"at most {limits.rows_per_second:g} rows a second"
         else:
             expected = f"at most {limits.in_flight} requests at a time"
-        seconds = max(1, math.ceil(max(requests_seconds, rows_seconds)))
-        headers = {"retry-after": str(seconds), **self.headers()}
-        return TooManyRequests(f"expected {expected} with this key, found more", headers)
+        return TooManyRequests(
+            f"expected {expected} with this key, found more",
+            {
+                "retry-after": str(max(1, math.ceil(max(requests_seconds, rows_seconds)))),
+                **self.headers(),
+            },
+        )
 
 
 def _window(rate: float) -> float:

@@ -27,8 +27,7 @@ class ModelPatterns:
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(patterns)
         # without a pattern nothing matches, while an empty regular expression matches everything
-        regex = "|".join(map(fnmatch.translate, self.patterns)) or "(?!)"
-        self._match = re.compile(regex).match
+        self._match = re.compile("|".join(map(fnmatch.translate, self.patterns)) or "(?!)").match
         self.verdicts: dict[str | None, bool] = {}
 
     def __contains__(self, model: str) -> bool:

@@ -117,8 +117,10 @@ class KeyRing:
         self._limits = KeyLimits(
             settings.key_requests_per_second, settings.key_rows_per_second, settings.key_in_flight
         )
-        models = None if settings.open_models is None else ModelPatterns(settings.open_models)
-        self.anybody = ANYBODY._replace(models=models, meter=KeyMeter(senders=self._senders))
+        self.anybody = ANYBODY._replace(
+            models=None if settings.open_models is None else ModelPatterns(settings.open_models),
+            meter=KeyMeter(senders=self._senders),
+        )
         self._environment = ENVIRONMENT._replace(meter=KeyMeter(senders=self._senders))
         self._database = database
         key = "" if settings.admin_key is None else settings.admin_key.get_secret_value()
@@ -303,8 +305,9 @@ class KeyRing:
         meter = KeyMeter(key.limits.over(self._limits), self._senders, self._ticks)
         if key.models is None:
             return _Holder(key, Principal(key.id, key.name, meter=meter))
-        models = ModelPatterns(key.models)
-        return _Holder(key, Principal(key.id, key.name, models, key.data_prefix, meter))
+        return _Holder(
+            key, Principal(key.id, key.name, ModelPatterns(key.models), key.data_prefix, meter)
+        )
 
     def _look(self) -> None:
         self.refresh()

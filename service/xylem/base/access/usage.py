@@ -99,14 +99,19 @@ class KeyUsage:
                 # in one order: replicas that add to the same lines must not wait for each other
                 for (row_hour, usage_key), counts in sorted(self._unwritten.items()):
                     place = {"hour": row_hour, **usage_key._asdict()}
-                    zeros = dict.fromkeys(_COUNTS, 0)
-                    connection.execute(insert_new(connection, KEY_USAGE).values(place | zeros))
+                    connection.execute(
+                        insert_new(connection, KEY_USAGE).values(place | dict.fromkeys(_COUNTS, 0))
+                    )
                     row = KEY_USAGE.update().where(
                         *(KEY_USAGE.c[name] == value for name, value in place.items())
                     )
-                    sums = zip(_COUNTS, counts, strict=True)
                     connection.execute(
-                        row.values({name: KEY_USAGE.c[name] + count for name, count in sums})
+                        row.values(
+                            {
+                                name: KEY_USAGE.c[name] + count
+                                for name, count in zip(_COUNTS, counts, strict=True)
+                            }
+                        )
                     )
                 connection.execute(delete(KEY_USAGE).where(KEY_USAGE.c.hour < hour - 24 * DAYS_MAX))
             self._unwritten.clear()
@@ -140,8 +145,9 @@ class KeyUsage:
             raise BadParameter(f"by: expected some of {', '.join(_GROUPS)}, found {groups[:40]!r}")
         columns = {name: column.label(name) for name, column in _GROUPS.items() if name in names}
         grouped = [_GROUPS[name] for name in columns]
-        sums = [func.sum(KEY_USAGE.c[name]).label(name) for name in _COUNTS]
-        query = select(*columns.values(), *sums)
+        query = select(
+            *columns.values(), *[func.sum(KEY_USAGE.c[name]).label(name) for name in _COUNTS]
+        )
         if begin is not None:
             query = query.where(KEY_USAGE.c.hour >= _seconds_of("from", begin) // HOUR_SECONDS)
         if end is not None:
@@ -152,8 +158,10 @@ class KeyUsage:
             query = query.where(KEY_USAGE.c.model.in_(list(filter(sees, models))))
             query = query.group_by(*grouped).order_by(*grouped).limit(LINES_MAX + 1)
             lines = [dict(row._mapping) for row in connection.execute(query) if row[-1] is not None]
-            keys = connection.execute(select(ACCESS_KEYS.c.id, ACCESS_KEYS.c.name))
-            key_names = {row.id: row.name for row in keys}
+            key_names = {
+                row.id: row.name
+                for row in connection.execute(select(ACCESS_KEYS.c.id, ACCESS_KEYS.c.name))
+            }
         if len(lines) > LINES_MAX:
             raise LimitExceeded(
                 f"expected at most {LINES_MAX} lines of usage, found more: choose a shorter time"

@@ -374,8 +374,11 @@ def _write_ahead(connection: Any) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     """Begin a transaction; one that writes takes SQLite's write lock at once."""
-    writes = connection.get_execution_options().get("xylem_write", False)
-    connection.connection.cursor().execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.connection.cursor().execute(
+        "BEGIN IMMEDIATE"
+        if connection.get_execution_options().get("xylem_write", False)
+        else "BEGIN"
+    )
 
 
 def _begin_postgresql(connection: Connection) -> None:
@@ -418,9 +421,11 @@ class Compiled:
         dialect = connection.dialect
         text = self._texts.get(dialect.name)
         if text is None:
-            compile_dialect = (
-                sqlite.dialect(paramstyle="named") if dialect.name == "sqlite" else dialect
+            is_sqlite = dialect.name == "sqlite"
+            statement = self._statement.compile(
+                dialect=sqlite.dialect(paramstyle="named") if is_sqlite else dialect,
+                column_keys=self._columns,
             )
-            text = str(self._statement.compile(dialect=compile_dialect, column_keys=self._columns))
+            text = str(statement)
             self._texts[dialect.name] = text
         return connection.connection.cursor().execute(text, parameters)

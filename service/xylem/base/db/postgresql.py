@@ -54,7 +54,6 @@ def connect(_: object, __: object, arguments: tuple[Any, ...], options: dict[str
     Without a pooler, prepared statements halve the time that feedback takes.
     """
     connection = BoundedConnection.connect(*arguments, **options)
-    session = connection.execute("SELECT pg_backend_pid()").fetchone()
-    if session != (connection.info.backend_pid,):
+    if connection.execute("SELECT pg_backend_pid()").fetchone() != (connection.info.backend_pid,):
         connection.prepare_threshold = None
     return connection

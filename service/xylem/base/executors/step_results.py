@@ -124,13 +124,12 @@ class _StoringCrew(Crew):
         Results are not stored; each is named by its step, its item and its number.
         """
         name = _name_of(step)
-        handles = self._crew.split(step, items, n)
         return [
             [
                 NamedHandle(part, digest_of(name, item, number).hex())
                 for number, part in enumerate(parts)
             ]
-            for item, parts in zip(items, handles, strict=True)
+            for item, parts in zip(items, self._crew.split(step, items, n), strict=True)
         ]
 
 

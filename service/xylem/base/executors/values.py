@@ -95,8 +95,7 @@ def packed(value: Any) -> bytes:
 def unpacked(kind: Any, content: bytes) -> Any:
     """Return the result of type `kind` from bytes of `packed`."""
     stream = BytesIO(content)
-    layout = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    return _built(kind, layout, stream)
+    return _built(kind, json.loads(stream.read(int.from_bytes(stream.read(8), "little"))), stream)
 
 
 def _layout(value: Any, arrays: list[Array]) -> Any:

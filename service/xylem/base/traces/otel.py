@@ -84,14 +84,15 @@ class OtlpSender:
                 f"OTEL_...: expected values that OpenTelemetry takes, found: {error}"
             ) from None
         if not hasattr(self._exporter, "_client"):  # its client sends bytes; it is not public
-            exporter_version = version("opentelemetry-exporter-otlp-proto-http")
             raise BadParameter(
                 "XYLEM_TRACES: expected OpenTelemetry 1.45, whose exporter sends bytes, "
-                f"found {exporter_version}"
+                f"found {version('opentelemetry-exporter-otlp-proto-http')}"
             )
-        scope = InstrumentationScope("xylem", code_version())
         blank_span = ReadableSpan(
-            "", SpanContext(1, 1, False), resource=resource, instrumentation_scope=scope
+            "",
+            SpanContext(1, 1, False),
+            resource=resource,
+            instrumentation_scope=InstrumentationScope("xylem", code_version()),
         )
         self._empty: ExportTraceServiceRequest = encode_spans([blank_span])
         del self._empty.resource_spans[0].scope_spans[0].spans[:]
@@ -151,7 +152,8 @@ class OtlpSender:
             log(
                 logging.WARNING,
                 "spans_dropped",
-                detail=f"expected room for {self._limits.size} spans that wait, found none for {n_dropped}",
+                detail=f"expected room for {self._limits.size} spans that wait, "
+                f"found none for {n_dropped}",
             )
 
 

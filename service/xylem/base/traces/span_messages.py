@@ -63,8 +63,11 @@ def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
 @lru_cache(_CACHE_SIZE)
 def _alike(shape: SpanShape) -> Span:
     """Return the common part of all spans of a shape."""
-    attributes = [_attribute(*attribute) for attribute in shape.attributes]
-    span = Span(name=shape.name, kind=_KINDS[shape.kind], attributes=attributes)
+    span = Span(
+        name=shape.name,
+        kind=_KINDS[shape.kind],
+        attributes=[_attribute(*attribute) for attribute in shape.attributes],
+    )
     if shape.fault is not None:
         span.attributes.append(_attribute("error.type", shape.fault))
         span.status.code = Status.STATUS_CODE_ERROR
@@ -72,10 +75,10 @@ def _alike(shape: SpanShape) -> Span:
 
 
 def _attribute(name: str, value: str | int) -> KeyValue:
-    any_value = (
-        AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value)
+    return KeyValue(
+        key=name,
+        value=AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value),
     )
-    return KeyValue(key=name, value=any_value)
 
 
 @lru_cache(_CACHE_SIZE)

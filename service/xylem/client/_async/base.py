@@ -31,8 +31,9 @@ _NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout)
 def _failure(error: Exception) -> ConnectionFailed:
     """Return the error for an error of a connection, whose message never has headers."""
     detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    was_sent = not isinstance(error, _NOT_SENT)
-    return ConnectionFailed(f"expected an answer, found {detail}", was_sent=was_sent)
+    return ConnectionFailed(
+        f"expected an answer, found {detail}", was_sent=not isinstance(error, _NOT_SENT)
+    )
 
 
 class AsyncWire:
@@ -101,8 +102,7 @@ class AsyncWire:
         answer = AsyncAnswer(self, connection, response)
         if 200 <= answer.status < 300:
             return answer
-        body = await answer.read(self._timeout)
-        raise refusal_of(answer.status, answer.headers, body)
+        raise refusal_of(answer.status, answer.headers, await answer.read(self._timeout))
 
     async def release(self, connection: httpcore.AsyncHTTPConnection) -> None:
         """Keep a connection for the next request, if possible; close those idle for too long."""

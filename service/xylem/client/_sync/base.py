@@ -31,8 +31,9 @@ _NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout)
 def _failure(error: Exception) -> ConnectionFailed:
     """Return the error for an error of a connection, whose message never has headers."""
     detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    was_sent = not isinstance(error, _NOT_SENT)
-    return ConnectionFailed(f"expected an answer, found {detail}", was_sent=was_sent)
+    return ConnectionFailed(
+        f"expected an answer, found {detail}", was_sent=not isinstance(error, _NOT_SENT)
+    )
 
 
 class Wire:
@@ -101,8 +102,7 @@ class Wire:
         answer = Answer(self, connection, response)
         if 200 <= answer.status < 300:
             return answer
-        body = answer.read(self._timeout)
-        raise refusal_of(answer.status, answer.headers, body)
+        raise refusal_of(answer.status, answer.headers, answer.read(self._timeout))
 
     def release(self, connection: httpcore.HTTPConnection) -> None:
         """Keep a connection for the next request, if possible; close those idle for too long."""
@@ -174,8 +174,10 @@ class Answer:
                         f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, found more"
                     )
                 if time.monotonic() > deadline:
-                    expected = f"the whole answer within {seconds_max:g} seconds"
-                    raise ConnectionFailed(f"expected {expected}, found part of it")
+                    raise ConnectionFailed(
+                        f"expected the whole answer within {seconds_max:g} seconds, "
+                        "found part of it"
+                    )
             return b"".join(parts)
         except _FAULTS as error:
             raise _failure(error) from None
