@@ -18,9 +18,9 @@ from rich.text import Text
 
 from xylem.base.progress import OnProgress
 
+# The phase of the first line: the time of all phases. A workflow that knows its stages reports
+# how many of them are done; in others the line has no end.
 IN_ALL = "in all"
-"""The phase of the first line: the time of all phases. A workflow that knows its stages reports how
-many of them are done; in others the line has no end."""
 
 
 @contextmanager
@@ -45,15 +45,15 @@ def phase_bars(console: Console) -> Iterator[OnProgress]:
     whose names differ only after a comma, such as the number of a tree, share one bar.
     """
     tasks: dict[str, tuple[TaskID, str]] = {}
-    columns = (
+    with Progress(
         TextColumn("{task.description:<28}"),
         BarColumn(20),
         TextColumn("{task.percentage:>3.0f}%"),
         RateColumn(),
         TimeElapsedColumn(),
         LeftColumn(),
-    )
-    with Progress(*columns, console=console) as bars:
+        console=console,
+    ) as bars:
         tasks[IN_ALL] = bars.add_task(IN_ALL, total=None), IN_ALL
 
         def show(phase: str, done: int, total: int) -> None:
@@ -85,5 +85,6 @@ class LeftColumn(TimeRemainingColumn):
     def render(self, task: Task) -> Text:
         """Return the text; empty for a phase that is finished, has one step, or no known end."""
         is_known = task.total is not None and task.total > 1 and not task.finished
-        is_known = is_known and task.description != IN_ALL  # stages take unequal times
-        return Text.assemble(super().render(task), " left") if is_known else Text("")
+        if is_known and task.description != IN_ALL:  # stages take unequal times
+            return Text.assemble(super().render(task), " left")
+        return Text("")

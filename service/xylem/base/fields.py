@@ -11,14 +11,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from xylem.base.errors import BadInstance, BadParameter
 
-AUTO = "auto"
-"""The weight of a column whose weight is chosen on held-out rows."""
+AUTO = "auto"  # the weight of a column whose weight is chosen on held-out rows
 
-UNWEIGHTED = 0
-"""The number that stands for AUTO until the weight is chosen."""
+UNWEIGHTED = 0  # the number that stands for AUTO until the weight is chosen
 
-WEIGHT_MAX = 9
-"""The greatest weight of a column."""
+WEIGHT_MAX = 9  # the greatest weight of a column
 
 _WEIGHTED = re.compile(rf"(.+)=(\d{{1,9}}|{AUTO})", re.DOTALL)
 

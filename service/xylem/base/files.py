@@ -18,12 +18,12 @@ PACKED = (".gz", ".zst")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://.")
 _LOCAL = "file://"
 
+# The timeouts of each kind of object store, as options of its driver.
 SECONDS: dict[str, dict[str, Any]] = {
     "s3": {
         "config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}
     }
 }
-"""The timeouts of each kind of object store, as options of its driver."""
 
 
 class RemotePath(PosixPath):

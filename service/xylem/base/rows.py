@@ -75,9 +75,9 @@ NO_ROWS = SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, n
 """No rows: a placeholder until there are rows."""
 
 
+# The bounds of weights that are not 0: products and sums of such weights are finite in 32 bits.
 WEIGHT_MIN = 1e-6
 WEIGHT_MAX = 1_000_000
-"""The bounds of weights that are not 0: products and sums of such weights are finite in 32 bits."""
 
 
 class RowWeights(NamedTuple):
@@ -177,8 +177,7 @@ class LabelRows(NamedTuple):
 
         ptr  int64[n + 1], the offsets of the entries of each row
         """
-        weights = self.weights
-        return None if weights is None else np.repeat(weights.rows.astype(float), np.diff(ptr))
+        return self.weights and np.repeat(self.weights.rows.astype(float), np.diff(ptr))
 
     def refuse_weights(self, operation: str) -> None:
         """Raise BadParameter if rows or labels have weights, which an operation cannot use."""

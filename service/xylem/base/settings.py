@@ -30,10 +30,9 @@ from xylem.base.processors import n_processors
 
 PREFIX = "XYLEM_"
 
+# Variables that other modules read: the folder of compiled kernels, the processors that they are
+# compiled for, and the key of `xylem predict --url`.
 ELSEWHERE = frozenset({"XYLEM_KERNEL_CACHE", "XYLEM_KERNEL_CPU", "XYLEM_KEY"})
-"""Variables that other modules read: the folder of compiled kernels, the processors that they are
-compiled for, and the key of `xylem predict --url`.
-"""
 
 _CONFIG = SettingsConfigDict(
     env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", allow_inf_nan=False
@@ -50,12 +49,12 @@ Duration = Annotated[float, Field(gt=0, le=100 * 86_400)]
 _PORT = 8080
 
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://.*")
+# Variables that Kubernetes puts into the environment of pods for a service named `xylem...`.
 _SERVICE_VARIABLE = re.compile(
     r"XYLEM_(\w+_)?("
     r"SERVICE_HOST=.*|SERVICE_PORT(_\w+)?=\d+|"
     r"PORT(_\d+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://.*|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)=.*)"
 )
-"""Variables that Kubernetes puts into the environment of pods for a service named `xylem...`."""
 
 Port = Annotated[
     int,
@@ -115,8 +114,8 @@ def _check_admin_key(key: SecretStr) -> SecretStr:
     return key
 
 
+# The scopes that can be open without a key; `admin` never is.
 OPENABLE = ("predict", "feedback", "metrics")
-"""The scopes that can be open without a key; `admin` never is."""
 
 _BYTES = TypeAdapter(ByteSize)
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")

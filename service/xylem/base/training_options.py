@@ -22,8 +22,8 @@ from xylem.base.errors import ParameterFault
 from xylem.base.parameters import CommandOption, Expected, Parameters
 
 SEED_MAX = (1 << 63) - 1
+# The length of NAME@VERSION, which a store limits further.
 REFERENCE_CHARACTERS_MAX = 512
-"""The length of NAME@VERSION, which a store limits further."""
 
 
 class TrainingFacts(NamedTuple):

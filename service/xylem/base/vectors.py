@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from xylem.base.errors import BadData
 
-NUMBERS_MAX = 4096
-"""The most numbers of a vector."""
+NUMBERS_MAX = 4096  # the most numbers of a vector
 
 
 def checked_vectors(

@@ -9,12 +9,11 @@ from xylem.client.refusals import fault_of_stream, field_errors
 from xylem.client.results import LineError, Prediction, read_as
 from xylem.errors import BadAnswer, ConnectionFailed
 
+# A request of a batch ends with the line that reaches one of these limits.
+#
+# A server accepts so much before its answer is read.
 LINES_MAX = 1000
 BYTES_MAX = 1 << 17
-"""A request of a batch ends with the line that reaches one of these limits.
-
-A server accepts so much before its answer is read.
-"""
 
 _LONG_LINES = 100
 _LONG_BYTES = 1 << 14

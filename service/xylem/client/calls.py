@@ -104,11 +104,11 @@ def model_path(model: str, version: int | None = None, alias: str | None = None)
 
 
 JsonObject: TypeAlias = dict[str, Any]
+# The states of a job.
 State: TypeAlias = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-"""The states of a job."""
 
+# An instance: a text, or an object as in docs/tutorial.md; values may be numpy arrays.
 Instance: TypeAlias = str | Mapping[str, Any]
-"""An instance: a text, or an object as in docs/tutorial.md; values may be numpy arrays."""
 
 EVENTS_A_REQUEST = 256
 EVENT_BYTES_A_REQUEST = 1 << 20

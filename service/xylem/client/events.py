@@ -6,8 +6,7 @@ import orjson
 
 from xylem.errors import BadAnswer
 
-EVENT_BYTES_MAX = 1 << 20
-"""The most bytes of an event."""
+EVENT_BYTES_MAX = 1 << 20  # the most bytes of an event
 
 
 class ServerEvent(NamedTuple):

@@ -9,8 +9,7 @@ from xylem.errors import BadAnswer, FieldError
 
 T = TypeVar("T")
 
-ENDED = frozenset({"succeeded", "failed", "cancelled"})
-"""The final states of a job."""
+ENDED = frozenset({"succeeded", "failed", "cancelled"})  # the final states of a job
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,12 @@ from xylem.datasets.json_lines import TextRow, json_object
 from xylem.datasets.label_names import subject_labels
 from xylem.datasets.stream import FASTTEXT_LABEL, LINE_BYTES_MAX, DataFile, Progress
 
+# The suffixes of documents in a directory.
 DOCUMENT = ".txt"
 JSON_DOCUMENT = ".json"
 DOCUMENTS = (DOCUMENT, JSON_DOCUMENT)
-"""The suffixes of documents in a directory."""
 
-DIRECTORY = "directory"
-"""The `kind` of a directory of documents; that of a file is its suffix."""
+DIRECTORY = "directory"  # the `kind` of a directory of documents; that of a file is its suffix
 
 _URIS = re.compile(r"\s*(<[^<>\s]+>\s*|[a-z]+://[^<>\s]+(\s+|$))*")
 _URI_LINE = re.compile(r"<[^<>\s]+>")
@@ -44,14 +43,15 @@ class CorpusDirectory(DataFile):
         self.kind = DIRECTORY
         self.n_without = 0
         try:
-            file_names = [
-                file.name for file in path.iterdir() if file.suffix in DOCUMENTS and file.is_file()
-            ]
+            self.names = sorted(
+                file.name
+                for file in path.iterdir()
+                if file.suffix in DOCUMENTS and not file.name.startswith(".") and file.is_file()
+            )
         except OSError as error:
             raise super().fault(
                 None, f"expected a directory to read, found: {error.strerror}"
             ) from None
-        self.names = sorted(name for name in file_names if not name.startswith("."))
         if not self.names:
             raise super().fault(
                 None,

@@ -18,15 +18,16 @@ from xylem.datasets.findings import AMBIGUOUS_LABELS, NO_HEADER, mark_between, q
 from xylem.datasets.parquet import ParquetTable
 from xylem.datasets.stream import DataFile
 
+# What is read if nothing else can be guessed.
 DEFAULT_SEPARATOR = ";"
 DEFAULT_TEXT = "text"
 DEFAULT_LABELS = "labels"
-"""What is read if nothing else can be guessed."""
 
+# The most rows that are read to guess the columns, and about the most characters of them.
 ROWS = 500
 SAMPLE_CHARACTERS = 1 << 22
-"""The most rows that are read to guess the columns, and about the most characters of them."""
 
+# Names of columns of texts and of labels, in lower case; those of labels in order of preference.
 TEXTS = (
     *(DEFAULT_TEXT, "abstract", "body", "content", "description"),
     *("headline", "subject", "summary", "title"),
@@ -35,27 +36,23 @@ LABELS = (
     *(DEFAULT_LABELS, "label", "subject_uris", "subjects", "subject", "tags", "tag"),
     *("categories", "category", "keywords", "topics", "topic", "classes", "class", "target"),
 )
-"""Names of columns of texts and of labels, in lower case; those of labels in order of preference.
-"""
 
 URIS = "subject_uris"  # the name of Annif's column of URIs
 URI_SEPARATOR = " "
 
 SEPARATORS = (";", "|")
+# A separator is used that occurs in at least this share of the cells: labels seldom contain it.
 SEPARATED_SHARE = 0.1
-"""A separator is used that occurs in at least this share of the cells: labels seldom contain it."""
 
-FEW_ROWS = 20
-"""With fewer rows a column may have labels if any value is repeated."""
+FEW_ROWS = 20  # with fewer rows a column may have labels if any value is repeated
 
+# A column of which a larger share of values differ has no labels: labels are repeated.
 DISTINCT_SHARE = 0.9
-"""A column of which a larger share of values differ has no labels: labels are repeated."""
 
+# Values with more words on average are texts. In a column whose name says that it has labels,
+# values with few words may all differ.
 LABEL_WORDS_MAX = 6
 NAMED_WORDS_MAX = 3
-"""Values with more words on average are texts. In a column whose name says that it has labels,
-values with few words may all differ.
-"""
 
 _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*")
 
@@ -293,7 +290,6 @@ def _values(name: str, cells: Sequence[Any], n_words_distinct: int = 0) -> _Valu
 
 
 def _separator(name: str, cells: Sequence[Any]) -> str:
-    """Return the separator of labels in the cells of a column."""
     if name == URIS:
         return URI_SEPARATOR
     texts = [cell for cell in cells if isinstance(cell, str) and cell]

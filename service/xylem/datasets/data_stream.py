@@ -32,8 +32,7 @@ from xylem.datasets.survey import Survey, refuse
 from xylem.datasets.vectors import parts_with_vectors, vector_blocks
 from xylem_store import F32, I32
 
-LABELS_MAX = 1 << 24
-"""The most labels that standard input may have."""
+LABELS_MAX = 1 << 24  # the most labels that standard input may have
 
 
 class DataStream:
@@ -145,19 +144,19 @@ class DataStream:
         survey = Survey(file)
         is_first_pass = not self.sha256
         for rows, labels in parts_of(file, n_named, has_header=has_sizes):
-            n_labels = (
+            self.n_labels = max(
+                self.n_labels,
                 labels.n_labels
                 if has_sizes or n_named is not None
-                else int(labels.indices.max(initial=-1)) + 1
+                else int(labels.indices.max(initial=-1)) + 1,
             )
-            n_features = rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1
-            self.n_labels, self.n_features = (
-                max(self.n_labels, n_labels),
-                max(self.n_features, n_features),
+            self.n_features = max(
+                self.n_features,
+                rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1,
             )
-            unknown = np.zeros(labels.n_rows, np.int32)
             if is_first_pass:
                 survey.add(labels)
+            unknown = np.zeros(labels.n_rows, np.int32)
             yield Dataset(self.source, "", labels.n_rows, labels, unknown, rows=rows)
         if is_first_pass:
             self.report = survey.report(self.source, self.label_names)

@@ -11,8 +11,7 @@ from xylem_store import I32, NameTable, find_all
 N_IDS_MAX = 1 << 28
 """The most labels and the most features of a data set."""
 
-N_ROWS_MAX = 1 << 31
-"""The most rows of a data set."""
+N_ROWS_MAX = 1 << 31  # the most rows of a data set
 
 
 def renumber_labels(labels: LabelRows, ids: I32, n_labels: int) -> tuple[LabelRows, I32]:

@@ -13,11 +13,11 @@ from xylem.datasets.stream import LINE_BYTES_MAX, DataFile
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
-ROW_BYTES_MAX = LINE_BYTES_MAX
-"""The largest size of a row, all its lines together."""
+ROW_BYTES_MAX = LINE_BYTES_MAX  # the largest size of a row, all its lines together
 
 _DELIMITER_LINE = re.compile(r"sep=([^\"\r\n])\r?\n")
 
+# Our message for each message of the parser, by the words that the latter contains.
 _FAULTS = {
     "unexpected end of data": "expected a closing quote of a cell that begins in this row, "
     "found the end of "
@@ -28,7 +28,6 @@ _FAULTS = {
     "closing quote, found "
     "more; a quote within a quoted cell is written twice",
 }
-"""Our message for each message of the parser, by the words that the latter contains."""
 
 
 def delimited_rows(
@@ -92,13 +91,11 @@ class _Lines:
 
     def take_delimiter(self) -> str:
         """Return the delimiter that the first line names, and pass that line over; else ""."""
-        first = next(self._lines, None)
-        if first is None:
-            return ""
+        first = next(self._lines, "")
         if match := _DELIMITER_LINE.fullmatch(first):
             self._n_lines = 1
             return match[1]
-        self._lines = chain([first], self._lines)
+        self._lines = chain([first] if first else [], self._lines)
         return ""
 
     def start_row(self) -> int:

@@ -26,17 +26,15 @@ from xylem.datasets.annif import DIRECTORY, DOCUMENT, DOCUMENTS, JSON_DOCUMENT, 
 from xylem.datasets.findings import FILES_PASSED_OVER, quoted
 from xylem.datasets.stream import DataFile, Progress
 
+# The suffixes of the formats; each but .parquet may be followed by .gz or .zst.
 SUFFIXES = (DOCUMENT, ".svm", *JSON_LINES, ".npz", *TABLES)
-"""The suffixes of the formats; each but .parquet may be followed by .gz or .zst."""
 
-FILES_MAX = 100_000
-"""The most files of a data set."""
+FILES_MAX = 100_000  # the most files of a data set
 
-PLACES = 1 << 40
-"""The numbers that the rows of a file may have, in a data set of several files."""
+PLACES = 1 << 40  # the numbers that the rows of a file may have, in a data set of several files
 
+# Formats of which several files may be one data set; the others have their sizes in a header.
 _MANY = (".svm", *JSON_LINES, *TABLES)
-"""Formats of which several files may be one data set; the others have their sizes in a header."""
 
 
 class InputFile(NamedTuple):
@@ -228,11 +226,7 @@ def _list_files(path: Path, *, is_dir: bool) -> list[InputFile]:
             for file in (path.iterdir() if is_dir else map(Path, matches))
             if file.is_file()
         ]
-    return [file for file in files if not is_dir or _is_data(file.path)]
-
-
-def _is_data(path: Path) -> bool:
-    return not path.name.startswith((".", "_")) and Path(plain_name(path)).suffix in SUFFIXES
+    return [file for file in files if not is_dir or _may_have_rows(file.path, (JSON_DOCUMENT,))]
 
 
 def _has_documents(path: Path) -> bool:

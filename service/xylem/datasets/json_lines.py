@@ -244,7 +244,6 @@ class RowCollector:
             )
 
     def _features(self, number: int, features: object) -> dict[str, float]:
-        """Return the values by feature name, checked."""
         if not isinstance(features, dict):
             raise self.file.fault(
                 number, f"expected an object as `features`, found {what_is(features)}"
@@ -345,7 +344,6 @@ class RowCollector:
         )
 
     def _fill_label_weights(self) -> None:
-        """Give all labels so far that have no weight the weight 1."""
         self._label_weights.extend(repeat(1.0, len(self.labels) - len(self._label_weights)))
 
     def _take_labels(self) -> LabelRows:
@@ -385,17 +383,14 @@ class RowCollector:
         return rows
 
     def _dataset(self, labels: LabelRows, unknown: I32, source: str = "", **fields: Any) -> Dataset:
-        texts, named_features = (
-            (self.texts, None) if self.kind == "text" else (None, self.named_features)
-        )
         return Dataset(
             source,
             "",
             labels.n_rows,
             labels,
             unknown,
-            texts=texts,
-            named_rows=named_features,
+            texts=self.texts if self.kind == "text" else None,
+            named_rows=None if self.kind == "text" else self.named_features,
             fields=self.fields if self.are_named else TextFields(),
             **fields,
         )

@@ -29,8 +29,7 @@ def label_name(spelling: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-NO_LABEL = -1
-"""The id of null and of a blank label."""
+NO_LABEL = -1  # the id of null and of a blank label
 
 
 class SpellingIds(dict[Any, int]):
@@ -99,8 +98,8 @@ def find_in_model(model: NameTable, names: Sequence[str]) -> I32:
     return ids
 
 
+# The share of labels from which it is a finding that a model does not know them.
 UNKNOWN_SHARE = 0.5
-"""The share of labels from which it is a finding that a model does not know them."""
 
 
 def unknown_findings(unknown: Sequence[str], model: NameTable, n_labels: int) -> Iterator[Finding]:

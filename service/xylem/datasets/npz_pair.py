@@ -10,7 +10,7 @@ from numpy.lib.format import read_array_header_1_0, read_array_header_2_0
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from xylem.base import BadData, LabelRows, SparseRows, offsets
+from xylem.base import BadData, LabelRows, SparseRows
 from xylem.datasets.dataset import N_IDS_MAX, N_ROWS_MAX, sorted_labels
 from xylem.datasets.stream import DataFile, Progress
 from xylem.engine import sort_and_sum_rows
@@ -18,8 +18,8 @@ from xylem_store import I32, I64
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")
 
+# An array of at most this size is unpacked although its size is wrong: later checks refuse it.
 _CHECKED_SIZE_MIN = 1024
-"""An array of at most this size is unpacked although its size is wrong: later checks refuse it."""
 
 
 def partner(path: Path) -> Path:
@@ -63,10 +63,7 @@ def read_npz(
     indptr, indices, data, width = _read_matrix(labels_file, n_labels)
     if data.dtype.kind == "f" and np.isnan(data).any():
         raise labels_file.fault(None, "expected numbers in data, found nan")
-    present = data != 0
-    indptr = offsets(present)[indptr]
-    indices = indices[present]
-    labels = sorted_labels(LabelRows(indptr, indices, width))
+    labels = sorted_labels(LabelRows(indptr, indices, width).select(data != 0))
     if rows.n_rows != labels.n_rows:
         raise labels_file.fault(
             None, f"expected {rows.n_rows} rows as in {path.name}, found {labels.n_rows}"

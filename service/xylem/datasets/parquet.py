@@ -8,19 +8,17 @@ from xylem.base import PACKED, BadData, BadParameter, faults_of
 from xylem.datasets.class_names import ClassNames
 from xylem.datasets.stream import LINE_BYTES_MAX, DataFile
 
+# How many rows of a Parquet file are read at once; fewer, at least BATCH_ROWS_LEAST, if they may
+# be long. A row takes 20 microseconds, 40 if 16 are read at once, 13 if 4,096 are.
 BATCH_ROWS = 64
 BATCH_ROWS_LEAST = 16
-"""How many rows of a Parquet file are read at once; fewer, at least BATCH_ROWS_LEAST, if they may
-be long. A row takes 20 microseconds, 40 if 16 are read at once, 13 if 4,096 are.
-"""
 
 BATCH_BYTES = 1 << 28  # the most bytes of rows read at once, if the file's metadata are true
 
+# A row group is refused if its columns unpack to more than GROUP_BYTES_MAX bytes, and to more
+# than GROUP_RATIO_MAX times their size in the file.
 GROUP_BYTES_MAX = 1 << 30
 GROUP_RATIO_MAX = 16
-"""A row group is refused if its columns unpack to more than GROUP_BYTES_MAX bytes, and to more than
-GROUP_RATIO_MAX times their size in the file.
-"""
 
 
 def check_installed() -> None:

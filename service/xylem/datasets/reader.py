@@ -33,8 +33,8 @@ from xylem.datasets.vectors import with_vectors
 from xylem_store import NameTable, find_all
 
 FASTTEXT = "fasttext"  # what `format_of` returns for a .txt file of texts and labels
+# Formats in which labels have names, not ids.
 NAMED_FORMATS = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)
-"""Formats in which labels have names, not ids."""
 
 
 def read_dataset(

@@ -7,6 +7,7 @@ import numpy as np
 from xylem.datasets.kernels.decimals import EXACT, HARD, NON_FINITE, parse_decimal, parse_id
 from xylem_store import F32, I32, I64, U8, inlined, kernel
 
+# The reason why parsing stopped.
 (
     NO_FAULT,
     BAD_LABEL,
@@ -18,10 +19,8 @@ from xylem_store import F32, I32, I64, U8, inlined, kernel
     INFINITE,
     EXTRA_ROW,
 ) = range(9)
-"""The reason why parsing stopped."""
 
-NUMBER_BYTES_MAX = 1100
-"""The longest number in bytes: no double has more significant digits."""
+NUMBER_BYTES_MAX = 1100  # the longest number in bytes: no double has more significant digits
 
 _TAB = 9
 _NEWLINE = 10

@@ -19,8 +19,8 @@ from xylem_store import BadNames, build_names
 _QUOTED_BYTES_MAX = 40
 
 _HEADER = re.compile(rb"[ \t]*+(\d++)[ \t]++(\d++)[ \t]++(\d++)[ \t]*+\r?")
+# Only the first digits of a number are read: one of 12 digits already exceeds every limit.
 _DIGITS_MAX = 12
-"""Only the first digits of a number are read: one of 12 digits already exceeds every limit."""
 
 
 class _Sizes(NamedTuple):
@@ -31,8 +31,8 @@ class _Sizes(NamedTuple):
     n_features: int
 
 
+# The rows of a block, each sorted by id, as views of arrays that the next block overwrites.
 _Part: TypeAlias = tuple[SparseRows, LabelRows]
-"""The rows of a block, each sorted by id, as views of arrays that the next block overwrites."""
 
 
 def read_rows(
@@ -57,8 +57,8 @@ def read_rows(
     sizes, parts = _open(file, n_labels, n_features, has_header=has_header)
     columns = [Growing(dtype) for dtype in (np.int32, np.int32, np.int32, np.int32, np.float32)]
     for rows, labels in parts:
-        counts = np.diff(labels.indptr), np.diff(rows.indptr)
-        arrays = counts[0], labels.indices, counts[1], rows.indices, rows.values
+        label_arrays = np.diff(labels.indptr), labels.indices
+        arrays = *label_arrays, np.diff(rows.indptr), rows.indices, rows.values
         for column, array in zip(columns, arrays, strict=True):
             column.extend(array)
     label_counts, label_ids, feature_counts, features, values = (
@@ -121,8 +121,9 @@ def _parse_header(file: DataFile, line: bytes) -> _Sizes:
     header = _HEADER.fullmatch(line)
     if header is None:
         raise file.fault(1, f"expected a header `points features labels`, found {_quoted(line)}")
-    digits = [number.lstrip(b"0")[:_DIGITS_MAX] for number in header.groups()]
-    n_rows, n_features, n_labels = (int(number or 0) for number in digits)
+    n_rows, n_features, n_labels = (
+        int(digits.lstrip(b"0")[:_DIGITS_MAX] or 0) for digits in header.groups()
+    )
     if not 1 <= n_rows <= N_ROWS_MAX:
         raise file.fault(
             1, f"expected 1 to {N_ROWS_MAX} points in the header, found {_quoted(line)}"

@@ -27,20 +27,16 @@ from xylem.base import (
     refuse_special,
 )
 
-BLOCK_BYTES = 1 << 20
-"""The number of bytes that are read and parsed at once."""
+BLOCK_BYTES = 1 << 20  # the number of bytes that are read and parsed at once
 
-LINE_BYTES_MAX = 1 << 24
-"""The most bytes of a line of a data file."""
+LINE_BYTES_MAX = 1 << 24  # the most bytes of a line of a data file
 
 _KINDS = {".gz": "gzip", ".zst": "Zstandard"}
+# The first bytes of compressed data. Zstandard has two: files of pzstd begin with a frame that
+# decoders skip.
 _MAGICS = {".gz": (b"\x1f\x8b",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")}
-"""The first bytes of compressed data. Zstandard has two: files of pzstd begin with a frame that
-decoders skip.
-"""
 
-FASTTEXT_LABEL = "__label__"
-"""The front of words that are labels, in files of fastText."""
+FASTTEXT_LABEL = "__label__"  # the front of words that are labels, in files of fastText
 
 Progress = Callable[[int, int], None]
 """A function that is called with (bytes of the file read so far, size of the file in bytes)."""
@@ -227,7 +223,6 @@ class DataFile:
                 yield block
 
     def _utf8_blocks(self) -> Iterator[bytes]:
-        """Yield the blocks as UTF-8."""
         if not self.encoding:
             yield from self.blocks()
             return

@@ -18,19 +18,16 @@ from xylem.datasets.findings import CHECKS, IDS_FROM_ONE, ONE_A_ROW
 from xylem.datasets.stream import DataFile
 from xylem_store import I32, I64
 
-EXAMPLES = 3
-"""How many of the most frequent labels a report has."""
+EXAMPLES = 3  # how many of the most frequent labels a report has
 
+# How many rows are compared with each other, from the first: to hash all texts would take a good
+# part of the time in which they are read.
 SAMPLE_ROWS = 5000
-"""How many rows are compared with each other, from the first: to hash all texts would take a good
-part of the time in which they are read.
-"""
 
-SCRIPT_ROWS = 200
-"""Of how many rows of a part the script is looked at, spread evenly."""
+SCRIPT_ROWS = 200  # of how many rows of a part the script is looked at, spread evenly
 
+# A script of fewer rows is not reported: names and quotations are often in another one.
 SCRIPT_SHARE_LEAST = 0.02
-"""A script of fewer rows is not reported: names and quotations are often in another one."""
 
 _reports: ContextVar[list[DataReport] | None] = ContextVar("reports", default=None)
 
@@ -185,7 +182,6 @@ class Survey:
         return report
 
     def _script_shares(self) -> dict[str, float]:
-        """Return the share of each script, if several are frequent."""
         counts = {script: n for script, n in self._scripts.most_common() if script}
         total = sum(counts.values())
         shares = {

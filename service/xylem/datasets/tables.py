@@ -58,8 +58,9 @@ def table_rows(
         yield from corpus_lines(file)
         return
     file.options[:] = options_of(file, columns)
-    table: ParquetTable | DelimitedTable
-    table = ParquetTable(file) if file.kind == ".parquet" else DelimitedTable(file, columns)
+    table: ParquetTable | DelimitedTable = (
+        ParquetTable(file) if file.kind == ".parquet" else DelimitedTable(file, columns)
+    )
     with closing(table):
         text_names = columns.texts.names
         label_names = _label_names(table.columns, columns) if with_labels else []
@@ -77,12 +78,15 @@ def table_rows(
             rows = chain(first_rows, rows)
         is_uris = columns.labels == URIS and columns.separator == URI_SEPARATOR
         for line, cells in rows:
-            labels: list[Any] = []
-            if are_flags:
-                labels = _flagged(file, line, label_names, cells[places])
-            else:
-                for cell in cells[places]:
-                    labels += _labels(cell, columns.separator, is_uris)
+            labels: list[Any] = (
+                _flagged(file, line, label_names, cells[places])
+                if are_flags
+                else [
+                    label
+                    for cell in cells[places]
+                    for label in _labels(cell, columns.separator, is_uris)
+                ]
+            )
             text = join(columns.texts, cells[: len(text_names)])
             key = ("" if cells[-1] is None else cells[-1]) if columns.join else None
             yield TextRow(line, text, labels, key, number_in(cells[-1]) if columns.weight else None)
@@ -243,7 +247,7 @@ class TableLines:
         elif is_table(path):
             lines = self._json_lines(table_rows(file, columns, self._join, with_labels=with_labels))
         else:
-            lines = _lines_of(file)
+            lines = (line + b"\n" for block in file.lines() for line in block.split(b"\n")[:-1])
         self._lines = lines_with_vectors(lines, path, columns)
 
     def read1(self, n_bytes: int) -> bytes:
@@ -292,9 +296,3 @@ class TableLines:
 
     def __exit__(self, *_: object) -> None:
         self._lines.close()
-
-
-def _lines_of(file: DataFile) -> Iterator[bytes]:
-    for block in file.lines():
-        for line in block.split(b"\n")[:-1]:
-            yield line + b"\n"

@@ -101,7 +101,6 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _train(self, matrix: csr_matrix, labels: csr_matrix, weights: Any) -> Model:
-        """Train a label tree with the parameters that are not None."""
         from xylem.python.making import train
 
         names = ("trees", "leaf_size", "arity", "clustering", "cost")

@@ -10,11 +10,10 @@ from xylem.base import BadData, BadInstance, BadParameter, TableColumns, TextFie
 from xylem.datasets import ClassNames
 from xylem.python.from_memory import describe, is_missing
 
+# The column of a frame with the texts, or several, which are joined; None without a frame.
+#
+# Each may have a weight, as in `--text-column`; so may the keys of mappings.
 TextColumn = str | Sequence[str] | None
-"""The column of a frame with the texts, or several, which are joined; None without a frame.
-
-Each may have a weight, as in `--text-column`; so may the keys of mappings.
-"""
 
 
 def fields_of(text_column: TextColumn) -> TextFields:

@@ -20,8 +20,8 @@ COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed")
 
 SEARCH_OPTIONS = ("trainers", "metric", "minutes", "trials", "folds", "study", "seed")
 
+# The prefixes of parameters that are not the trainer's, in Python and on the command line.
 _PREFIXES = {"features_": "features.", "vectors_": "vectors."}
-"""The prefixes of parameters that are not the trainer's, in Python and on the command line."""
 
 
 def train(

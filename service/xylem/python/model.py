@@ -253,7 +253,6 @@ class Model(PredictingModel):
         return published.version
 
     def _publish(self, home: Store, name: str) -> Manifest:
-        """Publish this model, or a copy of the version that it was loaded from."""
         if self._home is None:
             return home.publish(name, draft_of(self._opened))
         manifest = self._opened.manifest
@@ -276,7 +275,6 @@ class Model(PredictingModel):
         vectors: Any = None,
         sample_weight: Any = None,
     ) -> Labelled:
-        """Return the rows of instances with their labels, as this model's features and ids."""
         rows = columns_from_memory(
             instances, labels, text_column, label_column, self._featurizer.fields
         )

@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 TUNED = "tuned"
 """The value of `threshold` that means: for each label its tuned threshold."""
 
-TOP_R = 5
-"""The default of `top_r`, the most labels that are returned for an instance."""
+TOP_R = 5  # the default of `top_r`, the most labels that are returned for an instance
 
 
 class ScoredLabel(NamedTuple):
@@ -80,7 +79,6 @@ class LabelNames(Sequence[str]):
         self._facts = live.current
 
     def __len__(self) -> int:
-        """Return the number of labels."""
         return self._labels.n_names
 
     @overload
@@ -131,11 +129,9 @@ class PredictingModel:
         self._served: ServedVersion | None = None
 
     def __repr__(self) -> str:
-        """Return a description in one line: the trainer and the number of labels."""
         return f"<xylem.Model {self.trainer}, {self.n_labels} labels>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return a function and arguments that restore the model in any process."""
         return self._restored, (pack(self._opened), self._home, self._tuned, self._extra_report)
 
     @classmethod
@@ -144,7 +140,6 @@ class PredictingModel:
         return cls(unpack(packed), *arguments)
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Return the model itself."""
         return self
 
     @property

@@ -24,15 +24,14 @@ from xylem.base.db.tables import ACCESS_KEYS
 from xylem.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from xylem_store import is_model
 
+# The maximum number of keys in a database.
+#
+# If it is reached, a new key replaces the oldest key that is not in force, but never the newest
+# admin key.
 KEYS_MAX = 1000
-"""The maximum number of keys in a database.
 
-If it is reached, a new key replaces the oldest key that is not in force, but never the newest admin
-key.
-"""
-
+# The name of the key that is made where there never was one, so that no service is locked.
 FIRST_KEY_NAME = "first admin key"
-"""The name of the key that is made where there never was one, so that no service is locked."""
 
 NO_ROWS_MAX = 100  # most models in `no_rows` of a key
 ALL_MODELS = "*"
@@ -40,17 +39,15 @@ LIFETIME_SECONDS_MAX = 100 * 366 * 86_400
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@:/-]{0,63}", re.ASCII)
 _DATA_PREFIX = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9._/-]{0,255}", re.ASCII)
 
+# The prefix of the scopes of keys with patterns, in the database.
+#
+# An older release does not know such scopes, and refuses these keys. It does not read the
+# patterns, so it would let them see all models.
 OF_MODELS = "models/"
-"""The prefix of the scopes of keys with patterns, in the database.
 
-An older release does not know such scopes, and refuses these keys. It does not read the patterns,
-so it would let them see all models.
-"""
-
+# The fields of a key that it has from its beginning, and that the next key of its name has, too,
+# besides its scopes.
 TERMS = ("no_rows", "models", "data_prefix", *KeyLimits._fields)
-"""The fields of a key that it has from its beginning, and that the next key of its name has, too,
-besides its scopes.
-"""
 
 
 class AccessKey(NamedTuple):
@@ -369,9 +366,8 @@ def show_admin_key(text: str) -> None:
 
 def note_uses(connection: Connection, ids: Iterable[str], now: float) -> None:
     """Write the time at which keys were last used."""
-    ids = list(ids)
     connection.execute(
-        update(ACCESS_KEYS).where(ACCESS_KEYS.c.id.in_(ids)).values(last_used_at=now)
+        update(ACCESS_KEYS).where(ACCESS_KEYS.c.id.in_(list(ids))).values(last_used_at=now)
     )
 
 

@@ -10,6 +10,7 @@ import math
 import time
 from asyncio import sleep
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from xylem.base.errors import BadParameter, TooManyRequests
@@ -18,11 +19,10 @@ RATE_MIN = 0.001  # one request, or row, in 17 minutes
 RATE_MAX = 1e9
 IN_FLIGHT_MAX = 1_000_000
 
+# How old the headers of an answer to a whole request may be: making them costs a microsecond.
 LINES_SECONDS = 0.1
-"""How old the headers of an answer to a whole request may be: making them costs a microsecond."""
 
-_ROUNDING = 1e-6
-"""Seconds that a bucket may lack of a token: sums of times are not exact."""
+_ROUNDING = 1e-6  # seconds that a bucket may lack of a token: sums of times are not exact
 
 
 class KeyLimits(NamedTuple):
@@ -51,13 +51,11 @@ class KeyLimits(NamedTuple):
         )
 
 
+@dataclass(slots=True)
 class Senders:
     """How many senders have requests in flight."""
 
-    __slots__ = ("n",)
-
-    def __init__(self) -> None:
-        self.n = 0
+    n: int = 0
 
 
 class KeyMeter:

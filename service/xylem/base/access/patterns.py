@@ -7,15 +7,13 @@ from collections.abc import Iterable
 from xylem.base.errors import BadParameter
 from xylem_store import is_model
 
-PATTERNS_MAX = 100
-"""The most patterns of a key: all keys are in the memory of each process."""
+PATTERNS_MAX = 100  # the most patterns of a key: all keys are in the memory of each process
 
 PATTERN_LENGTH_MAX = 128  # twice the longest name of a model
 
 _PATTERN = re.compile(r"(?:[a-z0-9._*?-]|\[!?[a-z0-9._-]+\])+", re.ASCII)
 
-_VERDICTS_MAX = 1024
-"""The most names whose verdict is remembered; clients may send any names."""
+_VERDICTS_MAX = 1024  # the most names whose verdict is remembered; clients may send any names
 
 
 class ModelPatterns:
@@ -31,7 +29,6 @@ class ModelPatterns:
         self.verdicts: dict[str | None, bool] = {}
 
     def __contains__(self, model: str) -> bool:
-        """Return whether a pattern matches the name of a model, which need not exist."""
         verdict = self.verdicts.get(model)
         if verdict is None:
             # a name of another form is the name of no model, and may be too long to be matched

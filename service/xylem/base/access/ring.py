@@ -43,11 +43,10 @@ from xylem.base.settings import KEY_BYTES_MAX, Settings
 from xylem_store import ModelNotFound
 
 REFRESH_SECONDS = 1.0  # between two reads of the keys
+# If the last read is longer ago than this, an unknown key is refused with 503.
 STALE_SECONDS = 5.0
-"""If the last read is longer ago than this, an unknown key is refused with 503."""
 
-HONOUR_SECONDS = 300.0
-"""Known keys stay valid for this time after the last read."""
+HONOUR_SECONDS = 300.0  # known keys stay valid for this time after the last read
 
 USE_SECONDS = 60.0  # between two writes of the times at which keys were last used
 _HASHED = "sha256:"
@@ -77,16 +76,13 @@ class Principal(NamedTuple):
         return self._replace(models=ModelPatterns((*patterns, *models.patterns)))
 
 
-ANYBODY = Principal("", "anybody")
-"""The sender of a request for an open scope."""
+ANYBODY = Principal("", "anybody")  # the sender of a request for an open scope
 
+# The sender of a request with the key of the settings.
 ENVIRONMENT = Principal("environment", "XYLEM_ADMIN_KEY")
-"""The sender of a request with the key of the settings."""
 
 
 class _Holder(NamedTuple):
-    """A key, and the sender of requests with it."""
-
     key: AccessKey
     principal: Principal
 

@@ -22,11 +22,10 @@ from xylem.base.repeating import Repeating
 
 WRITE_SECONDS = 10.0  # between two writes
 HOUR_SECONDS = 3600
+# Days for which usage is stored: a year, and a month to read it.
 DAYS_MAX = 400
-"""Days for which usage is stored: a year, and a month to read it."""
 
-LINES_MAX = 10_000
-"""The most lines of an answer."""
+LINES_MAX = 10_000  # the most lines of an answer
 
 _COUNTS = ("requests", "rows", "characters", "search_seconds")
 

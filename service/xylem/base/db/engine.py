@@ -37,8 +37,8 @@ from xylem.base.db.tables import SCHEMA_VERSION, migrate
 from xylem.base.errors import BadParameter, DatabaseUnavailable
 from xylem.base.settings import Settings
 
+# The longest wait for a connection, and on SQLite for another writer's transaction.
 CONNECT_SECONDS = 5
-"""The longest wait for a connection, and on SQLite for another writer's transaction."""
 
 STATEMENT_SECONDS = 30  # the longest statement, and wait for a lock, on PostgreSQL
 IDLE_SECONDS = 60  # the longest pause between two statements of a transaction, on PostgreSQL
@@ -206,7 +206,6 @@ class Database:
             return self.file
 
     def _identity(self) -> FileIdentity:
-        """Return the identity of the file at the path now; None if there is none."""
         if self._path is not None:
             with contextlib.suppress(OSError):
                 status = self._path.stat()

@@ -10,11 +10,10 @@ from typing import Any
 
 import psycopg
 
+# The longest wait for an answer.
+#
+# It is longer than the server's limit of a statement, so that the server can report that one.
 ANSWER_SECONDS = 35.0
-"""The longest wait for an answer.
-
-It is longer than the server's limit of a statement, so that the server can report that one.
-"""
 
 
 class BoundedConnection(psycopg.Connection[Any]):

@@ -19,8 +19,8 @@ from xylem.base.executors.steps import R, Step, T, ValueHandle
 from xylem.base.executors.values import packed, unpacked
 from xylem.base.extras import load_extra
 
+# The tasks that are sent ahead for each processor of a cluster, so that none waits for one.
 AHEAD = 2
-"""The tasks that are sent ahead for each processor of a cluster, so that none waits for one."""
 
 
 class _InFile(NamedTuple):
@@ -59,19 +59,18 @@ class Crew:
 
         Raises Unavailable if there is no space.
         """
-        content = memoryview(packed(value))
-        start = end = self._scratch.seek(0, os.SEEK_END)
+        content = packed(value)
+        start = self._scratch.seek(0, os.SEEK_END)
+        unwritten = memoryview(content)
         try:
-            while content:
-                n_written = self._scratch.write(content)
-                content = content[n_written:]
-                end = end + n_written
+            while unwritten:
+                unwritten = unwritten[self._scratch.write(unwritten) :]
         except OSError as error:
             raise Unavailable(
                 "stream: "
                 f"expected space for rows in {tempfile.gettempdir()}, found: {error.strerror}"
             ) from None
-        return _InFile(self._scratch, type(value), start, end - start)
+        return _InFile(self._scratch, type(value), start, len(content))
 
     def split(
         self, step: Step[ValueHandle[T], list[R]], items: Sequence[ValueHandle[T]], n: int

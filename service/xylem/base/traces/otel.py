@@ -27,15 +27,13 @@ from xylem.base.traces.span_messages import add_spans
 from xylem.base.traces.tracer import EndedTrace
 from xylem_store import code_version
 
-CLOSE_SECONDS = 2.0
-"""The longest time that a process waits at its end for spans to be sent."""
+CLOSE_SECONDS = 2.0  # the longest time that a process waits at its end for spans to be sent
 
 WHOLE_MAX = 10_000_000  # the greatest value of a variable of the queue
+# The number of stretches that take one place of the queue.
+#
+# A long stream takes several places, so that memory is bounded.
 STRETCHES_A_PLACE = 16
-"""The number of stretches that take one place of the queue.
-
-A long stream takes several places, so that memory is bounded.
-"""
 
 
 class QueueLimits(NamedTuple):
@@ -132,7 +130,6 @@ class OtlpSender:
         self._send_waiting()  # spans that came while it was sending
 
     def _send_waiting(self) -> None:
-        """Send the spans that wait now, and log how many were dropped."""
         for _ in range(-(-len(self._waiting) // self._limits.batch)):
             n = min(self._limits.batch, len(self._waiting))
             request = ExportTraceServiceRequest()

@@ -11,9 +11,9 @@ from xylem.base.traces.trace_context import SPAN_ID
 from xylem.base.traces.tracer import REQUEST_ID, EndedTrace, SpanShape
 
 _KINDS = {"server": Span.SPAN_KIND_SERVER, "consumer": Span.SPAN_KIND_CONSUMER}
+# Flags of a span: that it is known whether its parent is remote; and that it is remote.
 _IS_BEGUN = 0x100
 _IS_CONTINUED = 0x300
-"""Flags of a span: that it is known whether its parent is remote; and that it is remote."""
 
 _IDS = (1 << 64) - 1  # the number of valid span ids; 0 is none
 # cached shapes of spans, and values of `tracestate`: a caller's requests have few different ones

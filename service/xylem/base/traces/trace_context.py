@@ -12,15 +12,18 @@ _TRACEPARENT = re.compile(
     rb"-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-.*)?"
 )
 
+# The positions of the hexadecimal digits of the ids in a valid `traceparent`.
 TRACE_ID = slice(3, 35)
 SPAN_ID = slice(36, 52)
-"""The positions of the hexadecimal digits of the ids in a valid `traceparent`."""
 
 ID_BITS = 64
+# Hexadecimal digits of a span's id; a trace's id has twice as many.
 ID_DIGITS = ID_BITS // 4
-"""Hexadecimal digits of a span's id; a trace's id has twice as many."""
 
 _ALWAYS = 1 << ID_BITS
+# The standard's samplers: a pair of the bound, and whether the parent's decision is followed.
+#
+# A bound of None is computed from a ratio.
 _SAMPLERS = {
     "always_on": (_ALWAYS, False),
     "always_off": (0, False),
@@ -29,10 +32,6 @@ _SAMPLERS = {
     "parentbased_always_off": (0, True),
     "parentbased_traceidratio": (None, True),
 }
-"""The standard's samplers: a pair of the bound, and whether the parent's decision is followed.
-
-A bound of None is computed from a ratio.
-"""
 
 
 def parse_traceparent(value: bytes) -> str | None:

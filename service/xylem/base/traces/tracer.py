@@ -18,14 +18,13 @@ from xylem.base.traces.trace_context import (
 
 TRACESTATE_MAX = 512
 """The most bytes of a `tracestate`; a longer one is dropped as a whole."""
+# Matches a valid `traceparent` of version 00 that says not to sample; None for any other.
 find_unsampled = re.compile(
     rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]"
 ).fullmatch
-"""Matches a valid `traceparent` of version 00 that says not to sample; None for any other."""
 
 
-REQUEST_ID = "xylem.request_id"
-"""The span attribute with the id of the request."""
+REQUEST_ID = "xylem.request_id"  # the span attribute with the id of the request
 
 
 class Trace(NamedTuple):

@@ -19,8 +19,7 @@ from xylem.client.retries import Attempts, Retries, wait_after
 from xylem.client.runtime import AsyncSemaphore, async_file_parts, async_sleep
 from xylem.errors import BadAnswer, ClientError, ConnectionFailed
 
-ANSWER_BYTES_MAX = 256 << 20
-"""The most bytes of an answer in memory."""
+ANSWER_BYTES_MAX = 256 << 20  # the most bytes of an answer in memory
 
 _CALLS_MAX = 64
 _KEPT_SECONDS = 5.0
@@ -242,7 +241,6 @@ class AsyncBase:
                 await async_sleep(wait_after(error, attempts, repeatable=request.repeatable))
 
     async def _read(self, kind: type[T], request: Request) -> T:
-        """Return the answer to a request as a value of type `kind`. Raises ClientError."""
         return read_as(kind, await self._send(request))
 
     async def call(self, method: str, path: str, **fields: Any) -> JsonObject:
