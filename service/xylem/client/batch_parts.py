@@ -1,7 +1,7 @@
 """Batches are divided into parts, which are sent one after the other."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -95,12 +95,11 @@ def item_of(line: bytes) -> Prediction | LineError:
     error = fields.get("error") if isinstance(fields, dict) else None
     if not isinstance(error, dict):
         return read_as(Prediction, line)
-    error_fields: dict[str, Any] = error
-    number = error_fields.get("line")
+    number = error.get("line")
     return LineError(
         number if isinstance(number, int) else 0,
-        str(error_fields.get("code", "")),
-        str(error_fields.get("detail", "")),
-        field_errors(error_fields.get("errors")),
+        str(error.get("code", "")),
+        str(error.get("detail", "")),
+        field_errors(error.get("errors")),
         fields.get("id"),
     )

@@ -31,11 +31,10 @@ class Target:
             host = host if host is None or host.isascii() else host.encode("idna").decode()
         except ValueError:
             parts = urlsplit("")
-            host = None
-            port = None
-        is_plain = not (parts.query or parts.fragment or parts.username or parts.password)
-        is_plain = is_plain and not _ODD.search(f"{host}{parts.path}")
-        if parts.scheme not in _PORTS or not host or not is_plain:
+            host = port = None
+        has_more = parts.query or parts.fragment or parts.username or parts.password
+        is_odd = has_more or _ODD.search(f"{host}{parts.path}")
+        if parts.scheme not in _PORTS or not host or is_odd:
             redacted_url = re.sub(r"//[^/]*@", "//...@", str(url))
             raise ValueError(
                 f"url: expected http://HOST:PORT or https://HOST:PORT, found {redacted_url!r}"

@@ -42,7 +42,7 @@ class EventParser:
             raise BadAnswer(
                 f"expected events of at most {EVENT_BYTES_MAX} bytes, found a longer one"
             )
-        events = [self._read(block.decode("utf-8", "replace")) for block in blocks]
+        events = (self._read(block.decode("utf-8", "replace")) for block in blocks)
         return [event for event in events if event is not None]
 
     def restart(self) -> None:

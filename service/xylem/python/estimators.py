@@ -107,11 +107,10 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parameters = {
             name: getattr(self, name) for name in names if getattr(self, name) is not None
         }
-        seed = int(self.random_state)
         return train(
             matrix,
             labels,
-            seed=seed,
+            seed=int(self.random_state),
             threads=self._threads(),
             sample_weight=weights,
             progress=False,

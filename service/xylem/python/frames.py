@@ -116,9 +116,8 @@ def _labels(labels: Any) -> Any:
 
 def _is_frame(value: Any) -> bool:
     """Return whether a value has named columns. Its class is inspected, no data are read."""
-    if isinstance(value, Mapping) or hasattr(value, "tocsr"):
-        return False
-    return hasattr(type(value), "column_names") or hasattr(type(value), "columns")
+    has_columns = hasattr(type(value), "column_names") or hasattr(type(value), "columns")
+    return has_columns and not isinstance(value, Mapping) and not hasattr(value, "tocsr")
 
 
 def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:

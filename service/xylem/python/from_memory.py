@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from xylem.base import (
@@ -62,8 +62,7 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
             f"found {type(instances).__name__}"
         )
     rows: list[Any] = list(instances)
-    first = rows[0] if rows else ""
-    kind: Kind = "features" if isinstance(first, Mapping) else "text"
+    kind: Kind = "features" if rows and isinstance(rows[0], Mapping) else "text"
     for i, row in enumerate(rows):
         if kind == "features" and isinstance(row, Mapping):  # numpy's numbers become Python's
             rows[i] = {
@@ -113,13 +112,16 @@ def dataset_from_memory(
     if checked.n_rows == 0:
         raise BadData("instances: expected one at least, found none")
     labels = _indicators_of(labels)
-    if is_matrix(labels):
-        checked_labels: LabelRows | list[Any] = _indicator_labels(labels, checked.n_rows)
-    else:
-        checked_labels = label_lists(labels, checked.n_rows, with_weights=True)
-    texts = checked.rows if checked.kind == "text" else None
+    checked_labels: LabelRows | list[Any] = (
+        _indicator_labels(labels, checked.n_rows)
+        if is_matrix(labels)
+        else label_lists(labels, checked.n_rows, with_weights=True)
+    )
     dataset = dataset_in_memory(
-        checked_labels, model, texts, checked.rows if checked.kind == "features" else None
+        checked_labels,
+        model,
+        checked.rows if checked.kind == "text" else None,
+        checked.rows if checked.kind == "features" else None,
     )
     vector_rows = vectors_from_memory(vectors, checked)
     dataset = replace(
@@ -269,15 +271,12 @@ def naming_row() -> Iterator[None]:
 def _digest(checked: InMemoryInstances, labels: object, vectors: F32 | None) -> str:
     """Return a digest of instances, labels and vectors; equal rows have equal digests."""
     digest = hashlib.sha256()
-    arrays: list[NDArray[Any]] = [] if checked.matrix is None else [*checked.matrix[:3]]
-    arrays += labels[:2] if isinstance(labels, LabelRows) else ()
-    arrays += () if vectors is None else (vectors,)
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).tobytes())
-    lists: Sequence[Any] = labels if isinstance(labels, list) else ()
-    for rows in (checked.rows, lists):
-        for row in rows:
-            digest.update(repr(row).encode() + b"\n")  # `repr` escapes lone surrogates
+    label_arrays = labels[:2] if isinstance(labels, LabelRows) else ()
+    for array in (*(checked.matrix or ())[:3], *label_arrays, vectors):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).tobytes())
+    for row in chain(checked.rows, labels if isinstance(labels, list) else ()):
+        digest.update(repr(row).encode() + b"\n")  # `repr` escapes lone surrogates
     return digest.hexdigest()
 
 

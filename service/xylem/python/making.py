@@ -1,5 +1,6 @@
 """Make models in this process: train, tune or combine them, or load them from a store."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
 from operator import index
@@ -20,8 +21,8 @@ COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed")
 
 SEARCH_OPTIONS = ("trainers", "metric", "minutes", "trials", "folds", "study", "seed")
 
-# The prefixes of parameters that are not the trainer's, in Python and on the command line.
-_PREFIXES = {"features_": "features.", "vectors_": "vectors."}
+# The prefixes of parameters that are not the trainer's; on the command line a dot follows them.
+_PREFIX = re.compile("^(features|vectors)_")
 
 
 def train(
@@ -187,9 +188,7 @@ def combine(
             f"{unknown_options[0]}: {unknown(unknown_options[0], COMBINE_OPTIONS, 'name')}"
         )
     request = CombineRequest([], Path(), language=language, key_kind=by, **options)
-    concepts = None
-    if vocabulary is not None:
-        concepts = read_concepts(Path(vocabulary), language, by)
+    concepts = None if vocabulary is None else read_concepts(Path(vocabulary), language, by)
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
@@ -218,11 +217,7 @@ def load(store: str | PathLike[str], name: str) -> Model:
 
 def _parameters(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters with the names of the command line: `features_x` becomes `features.x`."""
-    parameters = {}
-    for name, value in keywords.items():
-        prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
-        parameters[_PREFIXES.get(prefix, "") + name.removeprefix(prefix)] = value
-    return parameters
+    return {_PREFIX.sub(r"\1.", name): value for name, value in keywords.items()}
 
 
 def _cores(threads: int | None) -> int:

@@ -92,8 +92,9 @@ class Model(PredictingModel):
         the papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
-        rows = instances, labels, text_column, label_column
-        labelled = self._labelled(*rows, vectors, sample_weight)
+        labelled = self._labelled(
+            instances, labels, text_column, label_column, vectors, sample_weight
+        )
         tuned = self._tuned_state()
         with progress_bar(progress) as show:
             return evaluate_rows(
@@ -196,8 +197,9 @@ class Model(PredictingModel):
         request = request_of(
             [method], _ROWS, None, empty_labels, threads=n_threads(threads), **fields
         )
-        rows = instances, labels, text_column, label_column
-        labelled = self._labelled(*rows, vectors, sample_weight)
+        labelled = self._labelled(
+            instances, labels, text_column, label_column, vectors, sample_weight
+        )
         with progress_bar(progress) as show:
             outcomes = tune(self._opened, request, show, labelled)
         if self._home is not None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, cast, overload
 
 import numpy as np
 
@@ -307,28 +307,24 @@ class PredictingModel:
         checked = self._instances(instances)
         if checked.n_rows != 1:
             raise BadData(f"instance: expected one row, found {checked.n_rows}")
-        encoded_instance: dict[str, Any]
         if checked.matrix is None:
             vectors = None if vector is None else np.asarray(vector)[None]
             self._rows(checked, vectors)  # refuses numbers that JSON cannot say
-            encoded_instance = {checked.kind: checked.rows[0]}
+            encoded_instance: dict[str, Any] = {checked.kind: checked.rows[0]}
             if vectors is not None:
                 encoded_instance["vector"] = vectors[0].tolist()
         else:
             encoded_instance = {
                 name: getattr(checked.matrix, name).tolist() for name in ("indices", "values")
             }
-        limits = Limits()
         body = json.dumps(
             {"instances": [encoded_instance], "top_r": _top(top_r, top_k), "explain": True}
         ).encode()
         if self._served is None:
             self._served = open_version(self._opened)
-        answer = json.loads(
-            b"".join(PREDICT.answer_fully(PREDICT.read(Body(body), limits), self._served).parts)
-        )
-        labels: list[dict[str, Any]] = answer["predictions"][0]["labels"]
-        return labels
+        reply = PREDICT.answer_fully(PREDICT.read(Body(body), Limits()), self._served)
+        answer = json.loads(b"".join(reply.parts))
+        return cast(list[dict[str, Any]], answer["predictions"][0]["labels"])
 
     def _search(
         self,
@@ -358,27 +354,18 @@ class PredictingModel:
             threshold=node_thresholds,
             limit=self._tuned.aim.limit if self._tuned and threshold == TUNED else None,
         )
-        ptr = None
-        if chunk_characters is not None:
-            n_characters_max = check_chunk_characters(chunk_characters, "chunk_characters")
-            if checked.kind != "text":
-                raise BadParameter(
-                    f"chunk_characters: expected texts to divide, found {checked.kind}"
-                )
-            rows, ptr = rows_of_divided_texts(
-                checked.rows,
-                n_characters_max,
-                self._featurizer,
-                vectors_from_memory(vectors, checked),
-            )
-        else:
-            rows = self._rows(checked, vectors)
 
         def search(rows: SparseRows, search_options: PredictOptions) -> Predictions:
             return self._predictor.predict(rows, search_options, n_threads(threads, rows.n_rows))
 
-        if ptr is None:
-            return search(rows, options)
+        if chunk_characters is None:
+            return search(self._rows(checked, vectors), options)
+        n_characters_max = check_chunk_characters(chunk_characters, "chunk_characters")
+        if checked.kind != "text":
+            raise BadParameter(f"chunk_characters: expected texts to divide, found {checked.kind}")
+        rows, ptr = rows_of_divided_texts(
+            checked.rows, n_characters_max, self._featurizer, vectors_from_memory(vectors, checked)
+        )
         return search_chunks(search, rows, ptr, options, n_labels, label_thresholds)
 
     def _score_rows(self, rows: SparseRows, ptr: I64, labels: I32) -> list[ScoredLabel]:

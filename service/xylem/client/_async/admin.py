@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from xylem.client._async.base import AsyncBase
 from xylem.client.calls import (
@@ -159,8 +159,7 @@ class AsyncAdmin(AsyncBase):
 
     async def schedules(self) -> list[JsonObject]:
         """List the schedules, the oldest first."""
-        listed_schedules: list[JsonObject] = (await self.call("GET", SCHEDULES))["schedules"]
-        return listed_schedules
+        return cast(list[JsonObject], (await self.call("GET", SCHEDULES))["schedules"])
 
     async def delete_schedule(self, schedule_id: str) -> JsonObject:
         """Remove a schedule; a job that it submitted goes on."""
@@ -174,10 +173,9 @@ class AsyncAdmin(AsyncBase):
 
         begin, end  times as 2026-11-29T00:00:00Z; None: from the first hour on, until now
         """
-        lines: list[JsonObject] = (
-            await self.call("GET", "/v1/admin/usage", **{"from": begin, "to": end, "by": groups})
-        )["usage"]
-        return lines
+        fields = {"from": begin, "to": end, "by": groups}
+        answer = await self.call("GET", "/v1/admin/usage", **fields)
+        return cast(list[JsonObject], answer["usage"])
 
     async def upload(self, name: str, data: str | PathLike[str] | bytes) -> DataFile:
         """Send a file, given by its path, or bytes, to the server's data directory."""

@@ -19,8 +19,7 @@ from xylem.client.retries import Attempts, Retries, wait_after
 from xylem.client.runtime import Semaphore, file_parts, sleep
 from xylem.errors import BadAnswer, ClientError, ConnectionFailed
 
-ANSWER_BYTES_MAX = 256 << 20
-"""The most bytes of an answer in memory."""
+ANSWER_BYTES_MAX = 256 << 20  # the most bytes of an answer in memory
 
 _CALLS_MAX = 64
 _KEPT_SECONDS = 5.0
@@ -241,7 +240,6 @@ class Base:
                 sleep(wait_after(error, attempts, repeatable=request.repeatable))
 
     def _read(self, kind: type[T], request: Request) -> T:
-        """Return the answer to a request as a value of type `kind`. Raises ClientError."""
         return read_as(kind, self._send(request))
 
     def call(self, method: str, path: str, **fields: Any) -> JsonObject:

@@ -35,8 +35,7 @@ from xylem.client.retries import Attempts, wait_after
 from xylem.client.runtime import Source, iterate, sleep
 from xylem.errors import BadAnswer, ClientError
 
-UNDER_WAY = 2
-"""Requests of a batch that are sent before the first answer is read."""
+UNDER_WAY = 2  # requests of a batch that are sent before the first answer is read
 
 
 @dataclass
