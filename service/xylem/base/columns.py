@@ -144,10 +144,10 @@ def columns_of(
             "label_column"
         )
     if separator is not None and not 0 < len(separator) <= SEPARATOR_CHARS_MAX:
-        expected = f"expected 1 to {SEPARATOR_CHARS_MAX} characters"
-        raise BadParameter(f"label separator: {expected}, found {len(separator)}").with_path(
-            "label_separator"
-        )
+        raise BadParameter(
+            f"label separator: expected 1 to {SEPARATOR_CHARS_MAX} characters, "
+            f"found {len(separator)}"
+        ).with_path("label_separator")
     delimiter_char = "\t" if delimiter == "tab" else delimiter or ""
     if delimiter is not None and (len(delimiter_char) != 1 or delimiter_char in '"\r\n'):
         raise BadParameter(
@@ -158,11 +158,10 @@ def columns_of(
             "label columns: expected --label-column or --label-columns, found both"
         ).with_path("label_columns")
     if weight_column is not None and (join_rows or not weight_column):
-        expected = "a name, and rows that are not joined"
         instead = f"--join-rows {join_rows}" if weight_column else "an empty name"
-        raise BadParameter(f"weight column: expected {expected}, found {instead}").with_path(
-            "weight_column"
-        )
+        raise BadParameter(
+            f"weight column: expected a name, and rows that are not joined, found {instead}"
+        ).with_path("weight_column")
     if quote not in (None, "none"):
         raise BadParameter(f"quote: expected none, found {quote!r}").with_path("quote")
     return TableColumns(

@@ -131,15 +131,14 @@ class DataReport(NamedTuple):
             )
             if count
         ]
-        sizes = f"{self.labels:,} labels, {self.median:g} a row (the most: {self.largest:,})"
-        scripts = ", ".join(f"{100 * share:.0f} % {name}" for name, share in self.scripts.items())
+        scripts = (f"{100 * share:.0f} % {name}" for name, share in self.scripts.items())
         weight = "" if self.weight is None else f" of weight {self.weight:,.10g}"
         first = ", ".join(
             [
                 f"{self.source}: {self.rows:,} rows{weight}",
                 *lacking,
-                sizes,
-                *([scripts] if scripts else []),
+                f"{self.labels:,} labels, {self.median:g} a row (the most: {self.largest:,})",
+                *scripts,
             ]
         )
         examples = ", ".join(

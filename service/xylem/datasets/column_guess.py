@@ -56,8 +56,10 @@ NAMED_WORDS_MAX = 3
 
 _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*")
 
-_FLAGS = {"1": True, "1.0": True, "true": True, "": False, "0": False, "0.0": False}
-_FLAGS |= {"false": False, "-1": False, "none": False}
+_FLAGS = {
+    **dict.fromkeys(("1", "1.0", "true"), True),
+    **dict.fromkeys(("", "0", "0.0", "false", "-1", "none"), False),
+}
 
 _NUMBERED = re.compile(r"(.*?)[ _.-]?\d{1,3}")
 

@@ -22,13 +22,7 @@ from xylem_store import F32, I32, I64, U8, inlined, kernel
 
 NUMBER_BYTES_MAX = 1100  # the longest number in bytes: no double has more significant digits
 
-_TAB = 9
-_NEWLINE = 10
-_RETURN = 13
-_SPACE = 32
-_HASH = 35
-_COMMA = 44
-_COLON = 58
+_TAB, _NEWLINE, _RETURN, _SPACE, _HASH, _COMMA, _COLON = b"\t\n\r #,:"
 
 
 class Block(NamedTuple):

@@ -124,13 +124,12 @@ class DelimitedTable:
         line_before, cells_before = self.line, header
         for line, cells in self._rows:
             if len(cells) != len(header):
-                expected = f"expected {len(header)} cells, as the header has"
-                hint = (
-                    ": perhaps a quote is part of the text: --quote none"
-                    if any("\n" in cell for cell in cells)
-                    else ""
+                is_quoted = any("\n" in cell for cell in cells)
+                raise self._file.fault(
+                    line,
+                    f"expected {len(header)} cells, as the header has, found {len(cells)}"
+                    f"{': perhaps a quote is part of the text: --quote none' if is_quoted else ''}",
                 )
-                raise self._file.fault(line, f"{expected}, found {len(cells)}{hint}")
             if cells == header or line - line_before > LINES_LEAST:
                 self._note(n_findings, line_before, cells_before)
                 if cells == header and len(self._file.findings) == n_findings:

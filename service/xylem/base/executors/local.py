@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
@@ -167,8 +167,6 @@ def crew_of(threads: int, address: str | None, ahead: int = AHEAD) -> Iterator[C
     Raises BadParameter if Ray is missing or the address is invalid, and Unavailable if no cluster
     answers there.
     """
-    if address is None:
-        yield Crew(threads)
-        return
-    with load_extra("ray").ray_crew(threads, address, ahead) as crew:
+    local = nullcontext(Crew(threads))
+    with local if address is None else load_extra("ray").ray_crew(threads, address, ahead) as crew:
         yield crew

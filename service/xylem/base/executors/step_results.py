@@ -93,16 +93,14 @@ class _StoringCrew(Crew):
 
             def keep(item: T, result: R) -> None:
                 content = packed(result)
-                length = len(content).to_bytes(8, "little")
+                head = names.pop(id(item)) + len(content).to_bytes(8, "little")
                 try:
-                    file.write(
-                        b"".join([names.pop(id(item)), length, content, sha256(content).digest()])
-                    )
+                    file.write(b"".join([head, content, sha256(content).digest()]))
                     file.flush()
                 except OSError as error:
                     raise Unavailable(
-                        f"{file.name}: "
-                        f"expected space to keep the results of steps, found: {error.strerror}"
+                        f"{file.name}: expected space to keep the results of steps, "
+                        f"found: {error.strerror}"
                     ) from None
                 done(item, result)
 
