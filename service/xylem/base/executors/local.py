@@ -15,8 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from xylem.base.errors import Unavailable
-from xylem.base.executors.steps import R, Step, T, ValueHandle
-from xylem.base.executors.values import packed, unpacked
+from xylem.base.executors.steps import R, Step, T, ValueHandle, packed, unpacked
 from xylem.base.extras import load_extra
 
 # The tasks that are sent ahead for each processor of a cluster, so that none waits for one.

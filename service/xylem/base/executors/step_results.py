@@ -12,8 +12,17 @@ from typing import Any, BinaryIO, get_type_hints
 
 from xylem.base.errors import Unavailable
 from xylem.base.executors.local import Crew
-from xylem.base.executors.steps import R, Step, T, ValueHandle, function_of
-from xylem.base.executors.values import NamedHandle, digest_of, packed, unpacked
+from xylem.base.executors.steps import (
+    NamedHandle,
+    R,
+    Step,
+    T,
+    ValueHandle,
+    digest_of,
+    function_of,
+    packed,
+    unpacked,
+)
 from xylem_store import source_digest
 
 _NAME_BYTES = 32

@@ -6,8 +6,7 @@ from importlib.util import find_spec
 
 from xylem.base.errors import BadParameter
 from xylem.base.settings import Settings
-from xylem.base.traces.trace_context import sampling_of
-from xylem.base.traces.tracer import Tracer
+from xylem.base.traces.tracer import Tracer, sampling_of
 
 
 def are_on(settings: Settings) -> bool:
