@@ -201,8 +201,8 @@ def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
     Tables have all kinds, lines of JSON have columns of text alone.
     """
     paths = [file for file in files if file is not None]
-    is_for_tables = not columns._replace(texts=TextFields()).is_guessed
-    suffixes = TABLES if is_for_tables else (*TABLES, *JSON_LINES)
+    has_texts_alone = columns._replace(texts=TextFields()).is_guessed
+    suffixes = (*TABLES, *JSON_LINES) if has_texts_alone else TABLES
     # a directory, which has no suffix, may contain tables
     can_have_columns = [plain_name(path).endswith(suffixes) or not path.suffix for path in paths]
     if not columns.is_guessed and not any(can_have_columns):

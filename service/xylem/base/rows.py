@@ -65,9 +65,11 @@ class SparseRows(NamedTuple):
         if not self.tail:
             return self
         is_word = self.indices < self.n_features - self.tail
-        indptr = self.indptr - self.tail * np.arange(len(self.indptr))
         return SparseRows(
-            indptr, self.indices[is_word], self.values[is_word], self.n_features - self.tail
+            self.indptr - self.tail * np.arange(len(self.indptr)),
+            self.indices[is_word],
+            self.values[is_word],
+            self.n_features - self.tail,
         )
 
 
@@ -95,8 +97,10 @@ class RowWeights(NamedTuple):
 
     def copies(self, random: np.random.Generator) -> NDArray[np.int64]:
         """Return rows as often as their weights say; a fraction is the probability of one more."""
-        n_copies = np.floor(self.rows + random.random(len(self.rows))).astype(np.int64)
-        return np.repeat(np.arange(len(self.rows)), n_copies)
+        return np.repeat(
+            np.arange(len(self.rows)),
+            np.floor(self.rows + random.random(len(self.rows))).astype(np.int64),
+        )
 
 
 class LabelRows(NamedTuple):
@@ -160,8 +164,9 @@ class LabelRows(NamedTuple):
 
     def all_weights(self) -> RowWeights:
         """Return the weights, which are 1 if none are stored."""
-        sizes = self.n_rows, len(self.indices)
-        return self.weights or RowWeights(*(np.ones(size, np.float32) for size in sizes))
+        return self.weights or RowWeights(
+            np.ones(self.n_rows, np.float32), np.ones(len(self.indices), np.float32)
+        )
 
     def weighed(
         self, rows: NDArray[np.float32], labels: NDArray[np.float32] | None = None

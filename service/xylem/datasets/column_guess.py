@@ -184,8 +184,10 @@ def _sample(file: DataFile, columns: TableColumns) -> _Sample:
         fit = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
         if fit > best_fit or (fit == best_fit and width > len(best.cells)):
             best_fit = fit
-            full_rows = [row for row in rows[1:] if len(row) == width]
-            cells = {name: [row[i] for row in full_rows] for i, name in enumerate(rows[0])}
+            cells = {
+                name: [row[i] for row in [row for row in rows[1:] if len(row) == width]]
+                for i, name in enumerate(rows[0])
+            }
             best = _Sample(mark, rows_of_lines[0][0] if rows_of_lines else 1, cells)
         if best_fit == 1.0 and mark == usual_delimiter:
             break
@@ -239,8 +241,9 @@ def _label_columns(sample: _Sample, columns: TableColumns) -> tuple[str, ...]:
 
 def _texts(sample: _Sample, columns: TableColumns) -> list[str]:
     """Return the columns of texts: by their names, else the one with the most words."""
-    unlike_texts = ("", columns.labels, columns.weight)
-    candidates = [name for name in sample.cells if name not in unlike_texts]
+    candidates = [
+        name for name in sample.cells if name not in (("", columns.labels, columns.weight))
+    ]
     if DEFAULT_TEXT in sample.cells or not candidates:
         return [DEFAULT_TEXT]
     return [name for name in candidates if name.lower() in TEXTS] or [

@@ -156,8 +156,9 @@ class DataStream:
             )
             if is_first_pass:
                 survey.add(labels)
-            unknown = np.zeros(labels.n_rows, np.int32)
-            yield Dataset(self.source, "", labels.n_rows, labels, unknown, rows=rows)
+            yield Dataset(
+                self.source, "", labels.n_rows, labels, np.zeros(labels.n_rows, np.int32), rows=rows
+            )
         if is_first_pass:
             self.report = survey.report(self.source, self.label_names)
 

@@ -37,8 +37,7 @@ def sorted_labels(labels: LabelRows) -> LabelRows:
     if weights is not None:
         row = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
         order = np.lexsort((weights.labels, labels.indices, row))
-        cells = row[order] * labels.n_labels + labels.indices[order]
-        is_last = np.diff(cells, append=-1) != 0
+        is_last = np.diff(row[order] * labels.n_labels + labels.indices[order], append=-1) != 0
         weights = weights._replace(labels=weights.labels[order[is_last]])
     return labels._replace(
         indices=labels.indices[: sort_labels(labels.indptr, labels.indices)], weights=weights

@@ -230,10 +230,12 @@ class RowCollector:
         """Raise BadData if no row was added, or none has a field that is named."""
         if not self.kind:
             raise self.file.fault(1, "expected at least one row, found none")
-        n_rows = self.survey.n_rows + len(self.counts)
         are_checked = self.are_named and self.file.kind not in TABLES  # tables have a header
         for name in self.fields.names if are_checked else ():
-            if self.survey.n_lacking[name] == n_rows or self.kind == "features":
+            if (
+                self.survey.n_lacking[name] == self.survey.n_rows + len(self.counts)
+                or self.kind == "features"
+            ):
                 raise self.file.fault(
                     None,
                     f"expected text in the field {name[:80]!r} of a row, found none in all rows",
@@ -322,7 +324,6 @@ class RowCollector:
         labels = self._take_labels()
         names = sorted(self.ids)
         if model is None:
-            report = self.survey.report(source, list(self.ids))
             return self._dataset(
                 *renumber_labels(
                     labels,
@@ -331,7 +332,7 @@ class RowCollector:
                 ),
                 source=source,
                 label_names=names,
-                report=report,
+                report=self.survey.report(source, list(self.ids)),
             )
         model_ids = find_in_model(model, list(self.ids))
         unknown_names = [name for name, i in zip(self.ids, model_ids, strict=True) if i < 0]

@@ -36,8 +36,10 @@ class ClassNames(dict[str, list[str]]):
         if not names:
             return cells
         names[-1] = None
-        lists = (cell if isinstance(cell, list) else [cell] for cell in cells)
-        return [[names.get(i, i) for i in ids] for ids in lists]
+        return [
+            [names.get(i, i) for i in (cell if isinstance(cell, list) else [cell])]
+            for cell in cells
+        ]
 
 
 # How many rows of a Parquet file are read at once; fewer, at least BATCH_ROWS_LEAST, if they may

@@ -75,12 +75,14 @@ def read_dataset(
         collector = RowCollector(file, columns=columns)
         for _ in named_blocks(file, columns, collector):
             pass
-        warning = file.warning if isinstance(file, CorpusDirectory) else None
         collected = collector.finish(labels, source_of(file.path))
         refuse(file, collected.report, strict=columns.strict)
-        return with_vectors(
-            replace(collected, sha256=file.sha256, warning=warning), path, columns
-        ).with_weight()
+        dataset = replace(
+            collected,
+            sha256=file.sha256,
+            warning=file.warning if isinstance(file, CorpusDirectory) else None,
+        )
+        return with_vectors(dataset, path, columns).with_weight()
     refuse_weights(file, columns)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)

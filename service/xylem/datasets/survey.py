@@ -59,8 +59,7 @@ class Survey:
 
     def __init__(self, file: DataFile) -> None:
         self.file = file
-        self.n_rows = 0
-        self.n_blank = 0
+        self.n_rows = self.n_blank = 0
         self.has_texts = False
         self.n_lacking: Counter[str] = Counter()
         self.weight: float | None = None
@@ -141,7 +140,6 @@ class Survey:
         source  the file's base name
         names   of the labels by their ids; None: they have no names
         """
-        counts = np.arange(len(self.sizes))
         half = np.searchsorted(
             np.cumsum(self.sizes), [(self.n_rows + 1) // 2, self.n_rows // 2 + 1]
         )
@@ -159,7 +157,7 @@ class Survey:
             without_text=self.n_blank if self.has_texts else None,
             without_labels=int(self.sizes[0]),
             labels=int(np.count_nonzero(self.label_rows)),
-            median=float(counts[half].mean()),
+            median=float(half.mean()),
             largest=int(np.flatnonzero(self.sizes).max(initial=0)),
             examples=tuple(
                 (

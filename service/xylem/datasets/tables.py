@@ -234,8 +234,7 @@ class TableLines:
             raise BadData(
                 f"{path}: expected a file that can be read, found {reason_of(error)}"
             ) from None
-        self._place = 0
-        self.number = 0
+        self._place = self.number = 0
         self._with_labels = with_labels
         self._weight = columns.weight
         self._fields = columns.texts or columns.fields

@@ -104,9 +104,7 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from xylem.python.making import train
 
         names = ("trees", "leaf_size", "arity", "clustering", "cost")
-        parameters = {
-            name: getattr(self, name) for name in names if getattr(self, name) is not None
-        }
+        values = {name: getattr(self, name) for name in names}
         return train(
             matrix,
             labels,
@@ -114,7 +112,7 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             threads=self._threads(),
             sample_weight=weights,
             progress=False,
-            **parameters,
+            **{name: value for name, value in values.items() if value is not None},
         )
 
     def _threshold(self, matrix: csr_matrix, labels: csr_matrix, weights: Any) -> float:

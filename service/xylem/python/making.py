@@ -136,11 +136,10 @@ def tune(
     )
     validation = None
     if valid is not None:
-        n_features = None if dataset.rows is None else dataset.rows.n_features
         validation = dataset_from_memory(
             *columns_from_memory(*valid, text_column, label_column),
             build_names(dataset.names),
-            n_features,
+            None if dataset.rows is None else dataset.rows.n_features,
         )
     with progress_bar(progress) as show:
         trials = parameter_search.search(request, show, (dataset, validation))

@@ -1,6 +1,7 @@
 """The keys of the service in the database: they are made, listed, revoked and rotated."""
 
 import datetime
+import fnmatch
 import re
 import sys
 import time
@@ -18,7 +19,7 @@ from xylem.base.access.key_text import (
     without_secrets,
 )
 from xylem.base.access.meters import KeyLimits
-from xylem.base.access.patterns import ModelPatterns, check_patterns
+from xylem.base.access.patterns import check_patterns
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import ACCESS_KEYS
 from xylem.base.errors import BadParameter, KeyNotFound, LimitExceeded
@@ -131,9 +132,11 @@ class KeyWithText(NamedTuple):
 
         models  those of the store
         """
+        names = list(models)
         warnings = [
             f"models: {pattern} matches no model of the store now"
-            for pattern in ModelPatterns(self.key.models or ()).unmatched(models)
+            for pattern in self.key.models or ()
+            if not fnmatch.filter(names, pattern)
         ]
         if self.namesakes:
             ids = ", ".join(self.namesakes)

@@ -109,9 +109,18 @@ class KeyMeter:
         self._requests_slack = _window(requests) - self._request_seconds + _ROUNDING
         self._rows_slack = _window(rows) - _ROUNDING
         self._in_flight_max = math.inf if limits.in_flight is None else limits.in_flight
-        self._requests_full_at = 0.0
-        self._rows_full_at = 0.0
-        self._policy = ", ".join(self._policies())
+        self._requests_full_at = self._rows_full_at = 0.0
+        policies = [
+            f'"{name}";q={int(rate * _window(rate) + _ROUNDING)};w={math.ceil(_window(rate))}'
+            for name, rate in (
+                ("requests", limits.requests_per_second),
+                ("rows", limits.rows_per_second),
+            )
+            if rate is not None
+        ]
+        if limits.in_flight is not None:
+            policies.append(f'"in-flight";q={limits.in_flight};qu="concurrent-requests"')
+        self._policy = ", ".join(policies)
         self.lines = b""
         self._lines_until = 0.0
 
@@ -193,19 +202,6 @@ class KeyMeter:
         if limits.in_flight is not None:
             items.append(f'"in-flight";r={max(0, limits.in_flight - self.n_in_flight)}')
         return {"ratelimit": ", ".join(items), "ratelimit-policy": self._policy}
-
-    def _policies(self) -> list[str]:
-        items = [
-            f'"{name}";q={int(rate * _window(rate) + _ROUNDING)};w={math.ceil(_window(rate))}'
-            for name, rate in (
-                ("requests", self._limits.requests_per_second),
-                ("rows", self._limits.rows_per_second),
-            )
-            if rate is not None
-        ]
-        if self._limits.in_flight is not None:
-            items.append(f'"in-flight";q={self._limits.in_flight};qu="concurrent-requests"')
-        return items
 
     def refusal(self) -> TooManyRequests:
         """Return the error of a request that may not begin now."""

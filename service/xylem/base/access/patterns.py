@@ -38,11 +38,6 @@ class ModelPatterns:
             self.verdicts[model] = verdict
         return verdict
 
-    def unmatched(self, models: Iterable[str]) -> list[str]:
-        """Return the patterns that match none of these models."""
-        names = list(models)
-        return [pattern for pattern in self.patterns if not fnmatch.filter(names, pattern)]
-
 
 def check_patterns(patterns: Iterable[str]) -> None:
     """Raise BadParameter for too many patterns, for none, and for one that no name can match."""

@@ -70,11 +70,6 @@ class Principal(NamedTuple):
         """Return whether a model exists for this sender, if it exists."""
         return self.models is None or model in self.models
 
-    def with_models(self, models: ModelPatterns) -> "Principal":
-        """Return this sender if it sees these models, too."""
-        patterns = () if self.models is None else self.models.patterns
-        return self._replace(models=ModelPatterns((*patterns, *models.patterns)))
-
 
 ANYBODY = Principal("", "anybody")  # the sender of a request for an open scope
 
@@ -230,7 +225,10 @@ class KeyRing:
             )
         if model is None:
             open_models = self.anybody.models if scope in self._open else None
-            return principal if open_models is None else principal.with_models(open_models)
+            if open_models is None or principal.models is None:
+                return principal
+            patterns = (*principal.models.patterns, *open_models.patterns)
+            return principal._replace(models=ModelPatterns(patterns))
         if not principal.sees(model):
             raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
         return principal
@@ -246,12 +244,6 @@ class KeyRing:
             return True
         holder = self._keys.get((key_id or "").encode())
         return holder is not None and not {model, ALL_MODELS} & set(holder.key.no_rows)
-
-    def needed_key_id(
-        self, authorization: bytes | None, scope: AccessScope, model: str
-    ) -> str | None:
-        """Return `key_id`, or None if the scope is open for the model: no key is looked at then."""
-        return None if self.is_open(scope, model) else self.key_id(authorization)
 
     def key_id(self, authorization: bytes | None) -> str | None:
         """Return the id of the key in a header, in force or not; None if the header has no key."""

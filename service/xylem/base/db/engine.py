@@ -105,8 +105,8 @@ class Database:
                          that
         """
         self._engine = _engine(url, connections_max)
+        # without secrets, for logs and commands
         self.public_url = self._engine.url.set(query={}).render_as_string(hide_password=True)
-        """The URL of the database without secrets, for logs and commands."""
         self._writing = self._engine.execution_options(xylem_write=True)
         # PostgreSQL's pool tries each connection first
         is_sqlite = self._engine.dialect.name == "sqlite"

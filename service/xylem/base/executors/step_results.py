@@ -143,11 +143,13 @@ class _StoringCrew(Crew):
 def _name_of(step: Any) -> str:
     """Return the name of a step: a digest of it, its fields, and the sources that it uses."""
     function = function_of(step)
-    identity = (
-        f"{function.__module__}.{function.__qualname__}",
-        source_digest(Path(inspect.getfile(function))),
-    )
-    return digest_of(identity, step).hex()[:_NAME_BYTES]
+    return digest_of(
+        (
+            f"{function.__module__}.{function.__qualname__}",
+            source_digest(Path(inspect.getfile(function))),
+        ),
+        step,
+    ).hex()[:_NAME_BYTES]
 
 
 def _read(file: BinaryIO) -> dict[bytes, tuple[int, int]]:

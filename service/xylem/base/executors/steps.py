@@ -110,9 +110,12 @@ def mapped(value: Any, of_array: Callable[[Array], Array]) -> Any:
     if isinstance(value, dict):
         return {key: mapped(part, of_array) for key, part in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = (field.name for field in dataclasses.fields(value))
         return dataclasses.replace(
-            value, **{name: mapped(getattr(value, name), of_array) for name in names}
+            value,
+            **{
+                field.name: mapped(getattr(value, field.name), of_array)
+                for field in dataclasses.fields(value)
+            },
         )
     return value
 
