@@ -185,7 +185,7 @@ def _sample(file: DataFile, columns: TableColumns) -> _Sample:
         if fit > best_fit or (fit == best_fit and width > len(best.cells)):
             best_fit = fit
             cells = {
-                name: [row[i] for row in [row for row in rows[1:] if len(row) == width]]
+                name: [row[i] for row in rows[1:] if len(row) == width]
                 for i, name in enumerate(rows[0])
             }
             best = _Sample(mark, rows_of_lines[0][0] if rows_of_lines else 1, cells)
@@ -241,9 +241,7 @@ def _label_columns(sample: _Sample, columns: TableColumns) -> tuple[str, ...]:
 
 def _texts(sample: _Sample, columns: TableColumns) -> list[str]:
     """Return the columns of texts: by their names, else the one with the most words."""
-    candidates = [
-        name for name in sample.cells if name not in (("", columns.labels, columns.weight))
-    ]
+    candidates = [name for name in sample.cells if name not in ("", columns.labels, columns.weight)]
     if DEFAULT_TEXT in sample.cells or not candidates:
         return [DEFAULT_TEXT]
     return [name for name in candidates if name.lower() in TEXTS] or [
