@@ -74,9 +74,7 @@ class Target:
 
         By default it uses the system's authorities.
         """
-        if self.scheme == "http":
-            return None
-        return self._tls or ssl.create_default_context()
+        return None if self.scheme == "http" else self._tls or ssl.create_default_context()
 
 
 def segment(name: str, noun: str = "name") -> str:

@@ -285,9 +285,10 @@ class TableLines:
             yield orjson.dumps({key: row.text, **labels}) + b"\n"
 
     def _join(self, fields: TextFields, cells: list[Any]) -> str | dict[str, Any]:
-        if self._with_labels and fields == self._fields:
-            return dict(zip(fields.names, cells, strict=True))
-        return fields.join(cells)
+        is_joined_later = self._with_labels and fields == self._fields
+        return (
+            dict(zip(fields.names, cells, strict=True)) if is_joined_later else fields.join(cells)
+        )
 
     def __enter__(self) -> Self:
         return self
