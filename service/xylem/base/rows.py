@@ -245,8 +245,9 @@ class Dataset:
     def with_weight(self) -> Dataset:
         """Return the rows whose weight is not 0."""
         weights = self.labels.weights
-        has_zeros = weights is not None and not weights.rows.all()
-        return self.take(np.flatnonzero(weights.rows)) if has_zeros else self
+        if weights is None or weights.rows.all():
+            return self
+        return self.take(np.flatnonzero(weights.rows))
 
     def take(self, chosen: NDArray[np.int64]) -> Dataset:
         """Return the rows at the positions `chosen`; ids of labels and features stay the same."""

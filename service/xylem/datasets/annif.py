@@ -89,7 +89,6 @@ class CorpusDirectory(DataFile):
                 self._on_progress(number + 1, len(self.names))
 
     def _json_row(self, number: int, content: str, *, with_labels: bool) -> TextRow:
-        """Return the row in a document of JSON; a document without `subjects` has no labels."""
         document = json_object(self, number, content.encode())
         text = document.get("text")
         if not isinstance(text, str):
@@ -102,7 +101,6 @@ class CorpusDirectory(DataFile):
         )
 
     def _subjects(self, document: Path) -> list[str]:
-        """Return the labels in the file of subjects of a document; empty if it has no such file."""
         for suffix, read in (
             (".tsv", _label_of),
             (".key", lambda _file, _number, line: line.strip()),

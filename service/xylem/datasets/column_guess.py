@@ -162,7 +162,6 @@ def flags_of(cells: Iterable[Any]) -> list[bool] | None:
 
 
 def _sample(file: DataFile, columns: TableColumns) -> _Sample:
-    """Read the first rows. Raises BadData."""
     if file.kind == ".parquet":
         with closing(ParquetTable(file.again(), with_digest=False)) as table:
             rows = [row for _, row in _first_rows(table.rows(table.columns))]

@@ -207,7 +207,6 @@ def source_of(path: Path) -> str:
 
 
 def _list_files(path: Path, *, is_dir: bool) -> list[InputFile]:
-    """Return the data files of a directory, or all files that match a pattern."""
     if isinstance(path, RemotePath):
         entries = (
             path.fs.ls(path.key, detail=True)

@@ -149,7 +149,6 @@ _COLUMNS_QUOTED_MAX = 10
 
 
 def _label_names(header: Sequence[str], columns: TableColumns) -> list[str]:
-    """Return the names of the columns of labels."""
     return [
         name
         for name in header

@@ -88,7 +88,6 @@ class LabelNames(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
 
     def __getitem__(self, index: SupportsIndex | slice) -> str | list[str]:
-        """Return the name of a label, or a list of names. Raises IndexError."""
         if isinstance(index, slice):
             return [self[label] for label in range(len(self))[index]]
         label = range(len(self))[index]
