@@ -34,7 +34,6 @@ job_totals             for each kind of jobs and each state in which they end: t
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -58,7 +57,6 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.schema import SchemaItem
 
 from xylem.base.db.names import EVENT_KEY_BYTES
 from xylem.base.errors import DatabaseUnsupported
@@ -66,17 +64,9 @@ from xylem.base.errors import DatabaseUnsupported
 METADATA = MetaData()
 
 
-def _table(name: str, *parts: SchemaItem, **options: Any) -> Table:
-    """Return a table of the database.
-
-    parts    its columns, constraints and indexes
-    options  SQLAlchemy's options for one kind of database, such as `sqlite_autoincrement`
-    """
-    return Table(name, METADATA, *parts, **options)
-
-
-VERSIONS = _table(
+VERSIONS = Table(
     "threshold_versions",
+    METADATA,
     Column("id", Integer, primary_key=True),
     Column("model", String(64), nullable=False),
     Column("version", Integer, nullable=False),
@@ -87,8 +77,9 @@ VERSIONS = _table(
     UniqueConstraint("model", "version"),
 )
 
-LOG = _table(
+LOG = Table(
     "threshold_log",
+    METADATA,
     Column("version_id", Integer, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("kind", String(16), nullable=False),
@@ -98,8 +89,9 @@ LOG = _table(
     PrimaryKeyConstraint("version_id", "epoch"),
 )
 
-CHECKPOINTS = _table(
+CHECKPOINTS = Table(
     "threshold_checkpoints",
+    METADATA,
     Column("version_id", Integer, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("kind", String(16), nullable=False),
@@ -109,8 +101,9 @@ CHECKPOINTS = _table(
     PrimaryKeyConstraint("version_id", "epoch"),
 )
 
-SHADOWS = _table(
+SHADOWS = Table(
     "threshold_shadows",
+    METADATA,
     Column("version_id", Integer, primary_key=True, autoincrement=False),
     Column("since", BigInteger, nullable=False),
     Column("epoch", BigInteger, nullable=False),
@@ -120,15 +113,17 @@ SHADOWS = _table(
     Column("scores", LargeBinary, nullable=False),
 )
 
-EVENTS = _table(
+EVENTS = Table(
     "feedback_events",
+    METADATA,
     Column("event_key", LargeBinary(EVENT_KEY_BYTES), primary_key=True),
     Column("day", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
 
-FEEDBACK_ROWS = _table(
+FEEDBACK_ROWS = Table(
     "feedback_rows",
+    METADATA,
     Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("model", String(64), nullable=False),
     Column("event_key", LargeBinary(EVENT_KEY_BYTES), nullable=False, unique=True),
@@ -138,14 +133,16 @@ FEEDBACK_ROWS = _table(
     sqlite_autoincrement=True,
 )
 
-SECRETS = _table(
+SECRETS = Table(
     "secrets",
+    METADATA,
     Column("name", String(32), primary_key=True),
     Column("value", LargeBinary, nullable=False),
 )
 
-ACCESS_KEYS = _table(
+ACCESS_KEYS = Table(
     "access_keys",
+    METADATA,
     Column("id", String(16), primary_key=True),
     Column("name", String(64), nullable=False),
     Column("scopes", String(128), nullable=False),
@@ -162,8 +159,9 @@ ACCESS_KEYS = _table(
     Column("in_flight", Integer),
 )
 
-KEY_USAGE = _table(
+KEY_USAGE = Table(
     "key_usage",
+    METADATA,
     Column("hour", Integer, nullable=False),
     Column("key_id", String(16), nullable=False),
     Column("model", String(64), nullable=False),
@@ -174,8 +172,9 @@ KEY_USAGE = _table(
     PrimaryKeyConstraint("hour", "key_id", "model"),
 )
 
-AUDIT_LOG = _table(
+AUDIT_LOG = Table(
     "audit_log",
+    METADATA,
     Column("id", Integer, primary_key=True),
     Column("at", Float, nullable=False),
     Column("key_id", String(16), nullable=False),
@@ -187,8 +186,9 @@ AUDIT_LOG = _table(
     sqlite_autoincrement=True,
 )
 
-JOBS = _table(
+JOBS = Table(
     "jobs",
+    METADATA,
     Column("number", Integer, primary_key=True),
     Column("id", String(32), nullable=False, unique=True),
     Column("kind", String(32), nullable=False),
@@ -216,8 +216,9 @@ JOBS = _table(
     Index("ix_jobs_state", "state", "number"),
 )
 
-SCHEDULES = _table(
+SCHEDULES = Table(
     "schedules",
+    METADATA,
     Column("id", String(32), primary_key=True),
     Column("kind", String(32), nullable=False),
     Column("model", String(64), nullable=False),
@@ -231,8 +232,9 @@ SCHEDULES = _table(
     Column("created", Float, nullable=False),
 )
 
-JOB_TOTALS = _table(
+JOB_TOTALS = Table(
     "job_totals",
+    METADATA,
     Column("kind", String(32), nullable=False),
     Column("state", String(16), nullable=False),
     Column("n", BigInteger, nullable=False),
