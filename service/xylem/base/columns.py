@@ -3,7 +3,7 @@
 import codecs
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from xylem.base.errors import BadParameter
 from xylem.base.fields import TextColumn, TextFields
@@ -16,6 +16,7 @@ JSON_LINES = (".jsonl", ".ndjson")
 """The suffixes of files with a JSON object on each line."""
 
 SEPARATOR_CHARS_MAX = 16
+N_FOR_TABLES = 6  # the number of the first values of TableColumns, which only tables have
 
 
 class TableColumns(NamedTuple):
@@ -107,14 +108,9 @@ class TableColumns(NamedTuple):
         return {column.name for column in self.texts} | {self.weight}
 
     @property
-    def for_tables(self) -> tuple[Any, ...]:
-        """Return the values that only tables have."""
-        return self[:6]
-
-    @property
     def is_guessed(self) -> bool:
         """Return whether the reader guesses everything."""
-        return self.for_tables == DEFAULT_COLUMNS.for_tables
+        return self[:N_FOR_TABLES] == DEFAULT_COLUMNS[:N_FOR_TABLES]
 
 
 DEFAULT_COLUMNS = TableColumns()

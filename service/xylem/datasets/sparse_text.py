@@ -57,8 +57,13 @@ def read_rows(
     sizes, parts = _open(file, n_labels, n_features, has_header=has_header)
     columns = [Growing(dtype) for dtype in (np.int32, np.int32, np.int32, np.int32, np.float32)]
     for rows, labels in parts:
-        label_arrays = np.diff(labels.indptr), labels.indices
-        arrays = *label_arrays, np.diff(rows.indptr), rows.indices, rows.values
+        arrays = (
+            np.diff(labels.indptr),
+            labels.indices,
+            np.diff(rows.indptr),
+            rows.indices,
+            rows.values,
+        )
         for column, array in zip(columns, arrays, strict=True):
             column.extend(array)
     label_counts, label_ids, feature_counts, features, values = (
