@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from glob import escape
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from xylem.base import BadData, TableColumns
@@ -128,13 +128,10 @@ def options_of(file: DataFile, columns: TableColumns) -> list[str]:
 
     columns  as they are understood, with nothing left to guess
     """
-    options: list[str] = []
     texts = columns.texts.options
-    for text in texts if texts != [DEFAULT_TEXT] else ():
-        options += ["--text-column", text]
-    for pattern in columns.label_columns:
-        options += ["--label-columns", pattern]
-    for option, value, usual in (
+    values = (
+        *(("--text-column", text, "") for text in texts if texts != [DEFAULT_TEXT]),
+        *(("--label-columns", pattern, "") for pattern in columns.label_columns),
         ("--label-column", columns.labels, DEFAULT_LABELS),
         ("--label-separator", columns.separator, DEFAULT_SEPARATOR),
         (
@@ -146,10 +143,9 @@ def options_of(file: DataFile, columns: TableColumns) -> list[str]:
         ("--join-rows", columns.join, ""),
         ("--weight-column", columns.weight, ""),
         ("--quote", "" if columns.has_quotes else "none", ""),
-    ):
-        if value not in ("", usual):
-            options += [option, value]
-    return options
+    )
+    unusual = ((option, value) for option, value, usual in values if value not in ("", usual))
+    return list(chain.from_iterable(unusual))
 
 
 def flags_of(cells: Iterable[Any]) -> list[bool] | None:
