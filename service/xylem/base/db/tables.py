@@ -34,6 +34,7 @@ job_totals             for each kind of jobs and each state in which they end: t
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -57,6 +58,7 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.schema import SchemaItem
 
 from xylem.base.db.names import EVENT_KEY_BYTES
 from xylem.base.errors import DatabaseUnsupported
@@ -64,9 +66,17 @@ from xylem.base.errors import DatabaseUnsupported
 METADATA = MetaData()
 
 
-VERSIONS = Table(
+def _table(name: str, *parts: SchemaItem, **options: Any) -> Table:
+    """Return a table of the database.
+
+    parts    its columns, constraints and indexes
+    options  SQLAlchemy's options for one kind of database, such as `sqlite_autoincrement`
+    """
+    return Table(name, METADATA, *parts, **options)
+
+
+VERSIONS = _table(
     "threshold_versions",
-    METADATA,
     Column("id", Integer, primary_key=True),
     Column("model", String(64), nullable=False),
     Column("version", Integer, nullable=False),
@@ -77,9 +87,8 @@ VERSIONS = Table(
     UniqueConstraint("model", "version"),
 )
 
-LOG = Table(
+LOG = _table(
     "threshold_log",
-    METADATA,
     Column("version_id", Integer, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("kind", String(16), nullable=False),
@@ -89,9 +98,8 @@ LOG = Table(
     PrimaryKeyConstraint("version_id", "epoch"),
 )
 
-CHECKPOINTS = Table(
+CHECKPOINTS = _table(
     "threshold_checkpoints",
-    METADATA,
     Column("version_id", Integer, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("kind", String(16), nullable=False),
@@ -101,9 +109,8 @@ CHECKPOINTS = Table(
     PrimaryKeyConstraint("version_id", "epoch"),
 )
 
-SHADOWS = Table(
+SHADOWS = _table(
     "threshold_shadows",
-    METADATA,
     Column("version_id", Integer, primary_key=True, autoincrement=False),
     Column("since", BigInteger, nullable=False),
     Column("epoch", BigInteger, nullable=False),
@@ -113,17 +120,15 @@ SHADOWS = Table(
     Column("scores", LargeBinary, nullable=False),
 )
 
-EVENTS = Table(
+EVENTS = _table(
     "feedback_events",
-    METADATA,
     Column("event_key", LargeBinary(EVENT_KEY_BYTES), primary_key=True),
     Column("day", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
 
-FEEDBACK_ROWS = Table(
+FEEDBACK_ROWS = _table(
     "feedback_rows",
-    METADATA,
     Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("model", String(64), nullable=False),
     Column("event_key", LargeBinary(EVENT_KEY_BYTES), nullable=False, unique=True),
@@ -133,16 +138,14 @@ FEEDBACK_ROWS = Table(
     sqlite_autoincrement=True,
 )
 
-SECRETS = Table(
+SECRETS = _table(
     "secrets",
-    METADATA,
     Column("name", String(32), primary_key=True),
     Column("value", LargeBinary, nullable=False),
 )
 
-ACCESS_KEYS = Table(
+ACCESS_KEYS = _table(
     "access_keys",
-    METADATA,
     Column("id", String(16), primary_key=True),
     Column("name", String(64), nullable=False),
     Column("scopes", String(128), nullable=False),
@@ -159,9 +162,8 @@ ACCESS_KEYS = Table(
     Column("in_flight", Integer),
 )
 
-KEY_USAGE = Table(
+KEY_USAGE = _table(
     "key_usage",
-    METADATA,
     Column("hour", Integer, nullable=False),
     Column("key_id", String(16), nullable=False),
     Column("model", String(64), nullable=False),
@@ -172,9 +174,8 @@ KEY_USAGE = Table(
     PrimaryKeyConstraint("hour", "key_id", "model"),
 )
 
-AUDIT_LOG = Table(
+AUDIT_LOG = _table(
     "audit_log",
-    METADATA,
     Column("id", Integer, primary_key=True),
     Column("at", Float, nullable=False),
     Column("key_id", String(16), nullable=False),
@@ -186,9 +187,8 @@ AUDIT_LOG = Table(
     sqlite_autoincrement=True,
 )
 
-JOBS = Table(
+JOBS = _table(
     "jobs",
-    METADATA,
     Column("number", Integer, primary_key=True),
     Column("id", String(32), nullable=False, unique=True),
     Column("kind", String(32), nullable=False),
@@ -216,9 +216,8 @@ JOBS = Table(
     Index("ix_jobs_state", "state", "number"),
 )
 
-SCHEDULES = Table(
+SCHEDULES = _table(
     "schedules",
-    METADATA,
     Column("id", String(32), primary_key=True),
     Column("kind", String(32), nullable=False),
     Column("model", String(64), nullable=False),
@@ -232,9 +231,8 @@ SCHEDULES = Table(
     Column("created", Float, nullable=False),
 )
 
-JOB_TOTALS = Table(
+JOB_TOTALS = _table(
     "job_totals",
-    METADATA,
     Column("kind", String(32), nullable=False),
     Column("state", String(16), nullable=False),
     Column("n", BigInteger, nullable=False),
