@@ -45,15 +45,15 @@ def phase_bars(console: Console) -> Iterator[OnProgress]:
     whose names differ only after a comma, such as the number of a tree, share one bar.
     """
     tasks: dict[str, tuple[TaskID, str]] = {}
-    with Progress(
+    columns = (
         TextColumn("{task.description:<28}"),
         BarColumn(20),
         TextColumn("{task.percentage:>3.0f}%"),
         RateColumn(),
         TimeElapsedColumn(),
         LeftColumn(),
-        console=console,
-    ) as bars:
+    )
+    with Progress(*columns, console=console) as bars:
         tasks[IN_ALL] = bars.add_task(IN_ALL, total=None), IN_ALL
 
         def show(phase: str, done: int, total: int) -> None:
