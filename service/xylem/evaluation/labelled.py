@@ -8,7 +8,7 @@ import numpy as np
 from xylem.base import DataReport, Dataset, LabelRows, SparseRows, offsets
 from xylem.engine import Featurizer
 from xylem.evaluation.ranking import Truth
-from xylem_store import COMBINED, I32, LABEL_COUNTS, U64, Bools, DataInfo, Model
+from xylem_store import COMBINED, I32, LABEL_COUNTS, U8, U64, Bools, DataInfo, Model
 
 
 def learnt_labels(model: Model) -> Bools:
@@ -71,6 +71,18 @@ class Labelled(NamedTuple):
         n_learnt = np.diff(offsets(learnt_labels(model)[self.labels.indices])[self.labels.indptr])
         has_labels = np.diff(self.labels.indptr) + self.unknown > 0
         return int((n_learnt > 0).sum()), int((has_labels & (n_learnt == 0)).sum())
+
+    def never_answered(self, model: Model, allowed: U8 | None = None) -> I32:
+        """Return the labels of the rows that answers never have, ascending.
+
+        These are labels that the version has not learnt, and those that `allowed` (uint8[K]) has 0
+        for.
+        """
+        is_answered = learnt_labels(model)
+        if allowed is not None:
+            is_answered &= allowed > 0
+        labels = np.unique(self.labels.indices)
+        return labels[~is_answered[labels]]
 
     def remarks(self, model: Model) -> Iterator[str]:
         """Yield sentences on why a version's figures on these rows mean less than they seem to."""
