@@ -103,7 +103,8 @@ def evaluate_rows(
 
     sweep     whether precision and recall of one threshold for all labels are measured, which takes
               one more exact search
-    allowed   uint8[K], 0 for labels that a server never answers, which is a finding; None: no label
+    allowed   uint8[K], 0 for labels that a server never answers; None: there are none. Those of the
+              rows are a finding, as are labels without a leaf
     info      the label info, by which near misses are counted; None: none are
     concepts  those whose branches have figures of their own, as `branch_groups` takes them
 
@@ -114,8 +115,7 @@ def evaluate_rows(
         raise BadParameter("under: expected a model with label info, found one without")
     groups = [] if info is None else branch_groups(model.labels, info, concepts)
     predictor = make_predictor(model)
-    if allowed is not None:
-        _note_never_answered(model, labelled, allowed)
+    _note_never_answered(model, labelled, allowed)
     figures, ranked, counts, bins, bands = _measure(
         predictor, model, labelled, threads, on_progress, tuned, empty
     )
@@ -148,14 +148,13 @@ def evaluate_rows(
     )
 
 
-def _note_never_answered(model: Model, labelled: Labelled, allowed: U8) -> None:
+def _note_never_answered(model: Model, labelled: Labelled, allowed: U8 | None) -> None:
     """Add the finding that labels of the rows are never answered, if some are."""
-    labels = np.unique(labelled.labels.indices)
-    never = labels[allowed[labels] == 0].tolist()
+    never = labelled.never_answered(model, allowed).tolist()
     if never and labelled.report is not None:
         names = ", ".join(repr(name_of(model.labels, label)) for label in never[:EXAMPLES])
         finding = WORKFLOW_FINDINGS["labels-never-answered"].about(
-            n=len(never), n_labels=len(labels), names=names
+            n=len(never), n_labels=len(np.unique(labelled.labels.indices)), names=names
         )
         labelled.report.findings.append(finding)
 
