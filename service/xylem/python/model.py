@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -80,7 +79,6 @@ class Model(PredictingModel):
         vectors: Any = None,
         sample_weight: Any = None,
         empty_labels: str = "zero",
-        under: Sequence[str] = (),
         progress: bool = True,
     ) -> dict[str, Any]:
         """Evaluate the model on labelled rows; return the figures of `xylem evaluate --json`.
@@ -91,15 +89,16 @@ class Model(PredictingModel):
 
         Instances, labels, columns, vectors and weights are as in `train`. `empty_labels` is the F
         of a label that is never true and never predicted: "zero" as in scikit-learn, "one" as in
-        the papers. `under` has concepts of the label info in the store, whose branches have figures
-        of their own; "*" is each concept without a broader one.
+        the papers. If the store has label info for the model, near misses are counted, and
+        `branches` has the figures of each concept without a broader one.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         labelled = self._labelled(
             instances, labels, text_column, label_column, vectors, sample_weight
         )
         tuned = self._tuned_state()
-        name = self._opened.manifest.model
+        model_name = self._opened.manifest.model
+        info = None if self._home is None else store_of(self._home).label_info(model_name)
         with progress_bar(progress) as show:
             return evaluate_rows(
                 self._opened,
@@ -108,8 +107,8 @@ class Model(PredictingModel):
                 show,
                 tuned=tuned,
                 empty=empty,
-                info=None if self._home is None else store_of(self._home).label_info(name),
-                concepts=under,
+                info=info,
+                concepts=() if info is None else ("*",),
             ).report
 
     def compare(
