@@ -48,11 +48,10 @@ RESAMPLES_MAX = 100_000
 LEVEL = 0.95
 MACRO_F = "macro_f"
 
+# Differences, in percent, that are closer than this are equal.
+#
+# Sums in another order differ in their last bits.
 TIE = 1e-9
-"""Differences, in percent, that are closer than this are equal.
-
-Sums in another order differ in their last bits.
-"""
 
 
 class Difference(NamedTuple):

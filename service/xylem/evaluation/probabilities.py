@@ -16,11 +16,11 @@ import numpy as np
 from xylem.engine import calibrate_scores
 from xylem_store import F32, F64, I64, KNOTS_MAX, Bools, Calibration
 
+# The fewest predictions of a block of the fit: with fewer, its share of true ones is chance.
 BLOCK_MIN = 50
-"""The fewest predictions of a block of the fit: with fewer, its share of true ones is chance."""
 
+# The map keeps a distance from 0 and 1: this share of the score, and of 1 - the score.
 SLOPE_MIN = 1e-3
-"""The map keeps a distance from 0 and 1: this share of the score, and of 1 - the score."""
 
 
 def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
@@ -120,8 +120,8 @@ def _rising_knots(x: F64, y: F64) -> Calibration:
 
 N_BINS = 15
 
+# The thresholds that are tried are 1 / STEPS, 2 / STEPS and so on.
 STEPS = 100
-"""The thresholds that are tried are 1 / STEPS, 2 / STEPS and so on."""
 
 
 class ReliabilityBin(NamedTuple):
@@ -233,5 +233,5 @@ def _thresholds() -> F32:
     return (np.arange(1, STEPS + 1) / STEPS).astype(np.float32)
 
 
+# The lowest threshold that is tried: predictions below it need not be counted.
 LEAST_THRESHOLD = float(_thresholds()[0])
-"""The lowest threshold that is tried: predictions below it need not be counted."""

@@ -230,16 +230,15 @@ def _best_weights(
     return row[first], rank[first], weight[first]
 
 
+# The value of F if nothing is true and nothing is predicted.
+#
+# "zero" is scikit-learn's default, "one" the convention of the papers on extreme F-measures.
 EmptyConvention = Literal["one", "zero"]
-"""The value of F if nothing is true and nothing is predicted.
-
-"zero" is scikit-learn's default, "one" the convention of the papers on extreme F-measures.
-"""
 
 CONVENTIONS: tuple[EmptyConvention, ...] = ("zero", "one")
 
+# The default convention: a label that never occurs earns nothing.
 USUAL_EMPTY: EmptyConvention = "zero"
-"""The default convention: a label that never occurs earns nothing."""
 
 
 def empty_convention(text: object, name: str) -> EmptyConvention:

@@ -20,19 +20,19 @@ from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem_store import F32, I64, Manifest, TreeEnsemble
 
+# The start values that are tried, each with its own counters and thresholds: 20 bytes a label.
 STARTS = tuple(
     Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (2.0, 4.0, 10.0, 20.0)
 )
-"""The start values that are tried, each with its own counters and thresholds: 20 bytes a label."""
 
+# The bounds for the number of late rows, which are the last rows of the first pass.
+#
+# They are the share LATE_SHARE of all rows within these bounds. Start values are chosen by how good
+# their final thresholds are on the late rows: the trees are then most like those that are
+# published.
 LATE_SHARE = 0.2
 LATE_ROWS_MIN = 100
 LATE_ROWS_MAX = 1 << 16
-"""The bounds for the number of late rows, which are the last rows of the first pass.
-
-They are the share LATE_SHARE of all rows within these bounds. Start values are chosen by how good
-their final thresholds are on the late rows: the trees are then most like those that are published.
-"""
 
 
 class _Learner(NamedTuple):
@@ -43,11 +43,11 @@ class _Learner(NamedTuple):
     thresholds: F32
 
 
+# Returns the number of training rows of each label, int64[K], and of all rows.
 CountRows: TypeAlias = Callable[[], tuple[I64, int]]
-"""Returns the number of training rows of each label, int64[K], and of all rows."""
 
+# Returns a predictor of trees that are not a version yet, for rows of so many features.
 PredictorSoFar: TypeAlias = Callable[[TreeEnsemble, int], Searcher]
-"""Returns a predictor of trees that are not a version yet, for rows of so many features."""
 
 
 class ProgressiveThresholds:

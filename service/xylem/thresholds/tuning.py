@@ -114,21 +114,19 @@ def _f_facts(part: str, f: FMeasures) -> dict[str, float]:
 KAPPA = 0.01
 KAPPA_MIN = 1e-4
 KAPPA_MAX = 0.5
+# The kappa that stands for the best of `starts.C_GRID`, chosen on the validation rows.
 AUTO: Literal["auto"] = "auto"
-"""The kappa that stands for the best of `kappas.C_GRID`, chosen on the validation rows."""
 
+# Until the power is fitted, it is taken to be this share of the link's usual one.
+#
+# So too many scores are kept, of too low a probability, rather than too few.
 _POWER_SHARE = 0.75
-"""Until the power is fitted, it is taken to be this share of the link's usual one.
 
-So too many scores are kept, of too low a probability, rather than too few.
-"""
-
+# The model is asked for estimates at most so many times.
+#
+# It is asked again if the fitted power is so low that thresholds may lie below the estimates that
+# were kept.
 _ESTIMATE_PASSES_MAX = 3
-"""The model is asked for estimates at most so many times.
-
-It is asked again if the fitted power is so low that thresholds may lie below the estimates that
-were kept.
-"""
 
 
 @dataclass(frozen=True)
@@ -183,14 +181,14 @@ class TuneRequest:
         )
 
 
+# Called with a transaction and the report on the thresholds that it stores.
 OnKeep = Callable[[Connection, dict[str, Any]], None]
-"""Called with a transaction and the report on the thresholds that it stores."""
 
+# The default method: docs/thresholds.md says why.
 METHOD: Method = "ofo"
-"""The default method: docs/thresholds.md says why."""
 
+# One threshold for all labels, which every other method must reach on the validation rows.
 SINGLE_THRESHOLD: Method = "fta-one"
-"""One threshold for all labels, which every other method must reach on the validation rows."""
 
 ALL = "all"  # the name that stands for all methods
 

@@ -41,10 +41,9 @@ from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.weighing import scale_features
 from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 
+# Most passes over all blocks; later passes change little
+# (docs/adr/0020-steps-and-who-runs-them.md has figures).
 PASSES_MAX = 20
-"""Most passes over all blocks; later passes change little
-(docs/adr/0020-steps-and-who-runs-them.md has figures).
-"""
 
 
 class _Work(NamedTuple):

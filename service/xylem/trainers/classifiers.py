@@ -27,8 +27,9 @@ from xylem.trainers.tile_weights import WeightsOfTile, costs_of_rows
 from xylem_store import F32, F64, I32, I64, LANES, U8, U16, Chunk
 
 Loss = Literal["squared_hinge", "logistic"]
+
+# The solver that trains the classifiers of a tile, for each loss.
 SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
-"""The solver that trains the classifiers of a tile, for each loss."""
 
 # a piece of work has about this many visits (a tile visits each row once an epoch), or one tile
 _PIECE = 2_000_000

@@ -15,19 +15,18 @@ from xylem_store import I32, I64
 
 STAGE = "clustering"
 
+# A part of at most this many labels is halved down to the leaves in one step; the halvings of
+# larger parts are one step for each level.
 SUBTREE = 8192
-"""A part of at most this many labels is halved down to the leaves in one step; the halvings of
-larger parts are one step for each level.
-"""
 
+# A part of the labels to cluster: (start of the part, its labels, number of clusters, seed).
 _Part = tuple[int, I32, int, int]
-"""A part of the labels to cluster: (start of the part, its labels, number of clusters, seed)."""
 
+# A halving of a part of the labels: (start, start of the second half, end, seed).
 _Halving = tuple[int, int, int, int]
-"""A halving of a part of the labels: (start, start of the second half, end, seed)."""
 
+# A part of the labels to halve: (start, its labels, its halvings with the upper levels first).
 _Subtree = tuple[int, I32, list[_Halving]]
-"""A part of the labels to halve: (start, its labels, its halvings with the upper levels first)."""
 
 
 class _Clusters(NamedTuple):

@@ -45,6 +45,7 @@ from xylem.trainers.spec import Regrows, Trained, TrainerSpec
 from xylem.trainers.whole_rows import WholeRows
 from xylem_store import Manifest, Model
 
+# The trainers of Xylem itself, by the name that is used on the command line.
 TRAINERS: dict[str, TrainerSpec[Any]] = {
     spec.name: spec
     for spec in (
@@ -59,13 +60,11 @@ TRAINERS: dict[str, TrainerSpec[Any]] = {
         LEARNED_TREE,
     )
 }
-"""The trainers of Xylem itself, by the name that is used on the command line."""
 
+# For each way to read rows, what a trainer that reads in this way can do.
+#
+# They are ordered by their demands on the source, the least demanding last.
 _READS = {"rows": "trains in memory", "passes": "can stream", "once": "learns from standard input"}
-"""For each way to read rows, what a trainer that reads in this way can do.
-
-They are ordered by their demands on the source, the least demanding last.
-"""
 
 GROUP = "xylem.trainers"
 

@@ -49,27 +49,24 @@ from xylem_store import (
 _NO_LABELS = np.empty(0, np.int32)
 
 _ChunkAt = Callable[[int], Chunk]  # reads the chunk of a node
-_Place = Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]]
-"""Returns (the shape of a tree with the new labels; int64[n], the old tree's node for each node of
-the shape, -1 for a new node).
-"""
 
+# Returns (the shape of a tree with the new labels; int64[n], the old tree's node for each node of
+# the shape, -1 for a new node).
+_Place = Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]]
+
+# Sizes of the sample of a node's rows without new labels, for old classifiers (`_sample_rows`):
+# OTHER_ROWS_PER_NEW for each row with a new label, and at least OTHER_ROWS_MIN.
 OTHER_ROWS_PER_NEW = 1
 OTHER_ROWS_MIN = 300
-"""Sizes of the sample of a node's rows without new labels, for old classifiers (`_sample_rows`):
-OTHER_ROWS_PER_NEW for each row with a new label, and at least OTHER_ROWS_MIN.
-"""
 
+# Sizes of the same sample if only new classifiers are trained (`_sample_rows`): one in
+# NEW_ONLY_DIVISOR of the rows, and at least NEW_ONLY_MIN.
 NEW_ONLY_DIVISOR = 8
 NEW_ONLY_MIN = 1500
-"""Sizes of the same sample if only new classifiers are trained (`_sample_rows`): one in
-NEW_ONLY_DIVISOR of the rows, and at least NEW_ONLY_MIN.
-"""
 
+# If more than this share of the rows carries new labels, classifiers are trained from 0
+# (`_sample_rows`): a Newton step from the old weights does not lead far enough.
 NEW_LABEL_SHARE_MAX = 0.05
-"""If more than this share of the rows carries new labels, classifiers are trained from 0
-(`_sample_rows`): a Newton step from the old weights does not lead far enough.
-"""
 
 # eps is multiplied by this for new classifiers: a third less time, the same precision
 COARSE = 4

@@ -15,11 +15,11 @@ from xylem.trainers.kernels.cluster import add_projected
 from xylem.trainers.source import RowSource, Tools, parts_with_progress
 from xylem_store import F64, I32, I64
 
+# Dimensions of the label vectors for k-means trees, if the rows may be read as a stream.
 PROJECTED = 512
-"""Dimensions of the label vectors for k-means trees, if the rows may be read as a stream."""
 
+# The name of the stage in which label representations are computed, in reports of progress.
 VECTORS = "label representations"
-"""The name of the stage in which label representations are computed, in reports of progress."""
 
 _PIECE = 1 << 20  # an item of work has about this many non-zeros of rows, or is one label
 

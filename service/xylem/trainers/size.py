@@ -15,17 +15,17 @@ from xylem.trainers.source import Tools, TrainingSet
 from xylem.trainers.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
 from xylem_store import I64, Weights
 
+# Bytes of a weight in a sparse row, by the type of weights: the child's position and the value.
 SPARSE_BYTES: dict[Weights, int] = {"float32": 8, "bfloat16": 4, "int8": 2}
-"""Bytes of a weight in a sparse row, by the type of weights: the child's position and the value."""
 
+# Bytes of a weight in a dense row, by the type of weights; the children are padded.
 DENSE_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
-"""Bytes of a weight in a dense row, by the type of weights; the children are padded."""
 
+# Bytes of a number of an embedding, by the type of weights; int8 versions store bfloat16.
 EMBEDDING_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 2}
-"""Bytes of a number of an embedding, by the type of weights; int8 versions store bfloat16."""
 
+# Bytes of a node beside its weights: children, parent, label, chunk and bias; int8 a scale too.
 NODE_BYTES: dict[Weights, int] = {"float32": 20, "bfloat16": 20, "int8": 24}
-"""Bytes of a node beside its weights: children, parent, label, chunk and bias; int8 a scale too."""
 
 # four numbers of 8 bytes say where the parts of a chunk begin, one of 4 where its last row ends
 CHUNK_BYTES = 36

@@ -27,13 +27,12 @@ from xylem.base import (
 from xylem.trainers.state import EVERY_PASS, Passes
 from xylem_store import F64, I32, I64, TreeEnsemble
 
+# How rows can be read.
+#
+# rows    all of them are in memory
+# passes  from the first to the last, as often as needed
+# once    each once, as it arrives
 Reads = Literal["rows", "passes", "once"]
-"""How rows can be read.
-
-rows    all of them are in memory
-passes  from the first to the last, as often as needed
-once    each once, as it arrives
-"""
 
 
 class TrainingSet(NamedTuple):
@@ -72,8 +71,8 @@ class TrainingSet(NamedTuple):
         return TrainingSet(self.rows.take(chosen), self.labels.take(chosen))
 
 
+# A handle of rows that are stored by a crew; `get` returns the rows.
 RowsHandle = ValueHandle[TrainingSet]
-"""A handle of rows that are stored by a crew; `get` returns the rows."""
 
 
 class JoinedRows(NamedTuple):
@@ -97,11 +96,10 @@ def entries_of(n_rows: int, n_nonzeros: int, n_carried: int) -> int:
     return n_nonzeros + n_carried + 2 * n_rows
 
 
+# Called with the model so far, and with rows that it has not learnt from yet.
+#
+# The rows come in the order in which the model will learn from them.
 OnRows = Callable[[TreeEnsemble, TrainingSet], None]
-"""Called with the model so far, and with rows that it has not learnt from yet.
-
-The rows come in the order in which the model will learn from them.
-"""
 
 
 class WeightSums(NamedTuple):

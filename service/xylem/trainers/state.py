@@ -22,10 +22,9 @@ from xylem_store import (
     take,
 )
 
+# Version of the state's format: increased when a trainer stores other arrays or facts, or uses
+# them in another way.
 FORMAT = 1
-"""Version of the state's format: increased when a trainer stores other arrays or facts, or uses
-them in another way.
-"""
 
 _FACTS = f"{STATE}/json"
 

@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 
 from xylem_store import F64, I32, I64, TreeEnsemble, levels_of
 
+# The default constant of the modified Gini entropy; the paper requires more than 2.
 MODIFIED_GINI_C = 3.0
-"""The default constant of the modified Gini entropy; the paper requires more than 2."""
 
 
+# Bytes of a tree's weight in equation 20, as `xylem estimate` counts: feature, child and value.
 WEIGHT_BYTES = 12
-"""Bytes of a tree's weight in equation 20, as `xylem estimate` counts: feature, child and value."""
 
+# Bytes of a weight of flat one-vs-rest: feature and value.
 FLAT_WEIGHT_BYTES = 8
-"""Bytes of a weight of flat one-vs-rest: feature and value."""
 
 
 class NodeCounts(NamedTuple):

@@ -15,10 +15,9 @@ PART_ROWS = 1 << 16
 
 _FEW = 100
 
+# Values of a row that differ by no more than this share count as equal: they are the same number,
+# divided by the length of the row.
 _ALIKE = 1e-6
-"""Values of a row that differ by no more than this share count as equal: they are the same number,
-divided by the length of the row.
-"""
 
 
 class Weighed(NamedTuple):

@@ -10,12 +10,12 @@ from xylem.base import BadParameter
 from xylem.trainers.source import Census, Reads, RowSource, TrainingSet, count, derived_seed
 from xylem_store import I32
 
+# The most whole rows of a source.
 ROWS_MAX = 1 << 31
-"""The most whole rows of a source."""
 
+# Words of derived seeds: for the fractions of the weights of rows, and of labels.
 _ROWS = 9
 _LABELS = 10
-"""Words of derived seeds: for the fractions of the weights of rows, and of labels."""
 
 
 class WholeRows:

@@ -31,14 +31,14 @@ from xylem.trainers.source import (
 )
 from xylem_store import I64
 
+# About the size of a window, in units of 8 bytes (`source.entries_of`): 64 MiB.
 WINDOW_ENTRIES_MAX = 1 << 23
-"""About the size of a window, in units of 8 bytes (`source.entries_of`): 64 MiB."""
 
 STAGE = "shuffle"
 
+# Words of derived seeds: for dealing rows to windows, and for the order of the windows.
 _DEAL = 7
 _VISIT = 8
-"""Words of derived seeds: for dealing rows to windows, and for the order of the windows."""
 
 
 class _SelectedRows(NamedTuple):

@@ -47,8 +47,8 @@ from xylem_store import (
 )
 
 CHAR_IDF = "features/char_idf"  # the name of the array of weights of n-grams of characters
+# The most characters of a block whose n-grams are counted at once; one text may have more.
 FIT_CHARACTERS = 1 << 18
-"""The most characters of a block whose n-grams are counted at once; one text may have more."""
 
 
 @handle

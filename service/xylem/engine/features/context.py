@@ -29,15 +29,15 @@ from xylem_store import (
     group_of,
 )
 
+# The words that stand for the start of a text, its end, and any word not in the vocabulary.
 START = "<s>"
 END = "</s>"
 UNKNOWN = "<unk>"
-"""The words that stand for the start of a text, its end, and any word not in the vocabulary."""
 
 _SPECIAL = (START, END, UNKNOWN)
 
+# A token is a word, with what follows an apostrophe, or any other character that is no space.
 _find_tokens = re.compile(r"\w+(?:'\w+)?|[^\w\s]").findall
-"""A token is a word, with what follows an apostrophe, or any other character that is no space."""
 
 
 class ContextFeaturizer(Featurizer):

@@ -30,18 +30,18 @@ class Featurizer:
     fields             the fields that texts are joined of; empty: they come as texts alone
     """
 
+    # The instances that it takes, for messages.
     takes: str = "ids and values"
-    """The instances that it takes, for messages."""
 
     fields: TextFields = TextFields()
+    # How many numbers the vector has that is given beside each text; 0: none is.
     vector_numbers: int = 0
-    """How many numbers the vector has that is given beside each text; 0: none is."""
 
+    # How many of the last features are of the vector of a text.
     tail_features: int = 0
-    """How many of the last features are of the vector of a text."""
 
+    # Whether a sentence encoder makes the vectors of texts: milliseconds each, so in threads.
     encodes: bool = False
-    """Whether a sentence encoder makes the vectors of texts: milliseconds each, so in threads."""
 
     def __init__(
         self, parameters: FeatureParameters, n_features: int, forms: WordForms | None = None

@@ -42,13 +42,13 @@ from xylem.engine.features.vectors import (
 from xylem.engine.features.word_forms import fit_forms, load_forms
 from xylem_store import F32, U8, Corrupt
 
+# The kinds whose features are words or names, which a version stores.
 NAMED_KINDS = (
     TfidfParameters.kind,
     WordsCharsParameters.kind,
     NamedParameters.kind,
     ContextParameters.kind,
 )
-"""The kinds whose features are words or names, which a version stores."""
 
 
 def default_kind(dataset: Dataset) -> str:
@@ -126,8 +126,8 @@ def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) 
     )
 
 
+# Some texts, and their vectors if they have any.
 TextBlock: TypeAlias = tuple[Sequence[str], F32 | None]
-"""Some texts, and their vectors if they have any."""
 
 
 @dataclass(frozen=True)

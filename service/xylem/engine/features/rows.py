@@ -91,8 +91,8 @@ def tidied(indptr: I64, indices: I32, values: F32, n_features: int) -> SparseRow
     return SparseRows(indptr, indices[:n], values[:n], n_features)
 
 
+# The numbers of the norms, as kernels take them.
 NORM_CODES = {norm: code for code, norm in enumerate(get_args(Norm))}
-"""The numbers of the norms, as kernels take them."""
 
 _L2, _L1, _NONE = range(3)
 

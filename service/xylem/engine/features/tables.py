@@ -8,17 +8,16 @@ from numpy.typing import NDArray
 
 from xylem_store import Corrupt, NameTable, name_of, names_in, take
 
+# The group of arrays that holds the table of feature names, or of words if there are also n-grams
+# of characters.
 NAMES = "features/names"
-"""The group of arrays that holds the table of feature names, or of words if there are also n-grams
-of characters.
-"""
 
+# The group of arrays that holds the table of n-grams of characters.
 CHARS = "features/chars"
-"""The group of arrays that holds the table of n-grams of characters."""
 
 
+# The name of all features of a vector, which mean nothing one by one.
 MEANING = "meaning"
-"""The name of all features of a vector, which mean nothing one by one."""
 
 
 class FeatureNames(NamedTuple):

@@ -43,8 +43,8 @@ from xylem_store import (
     struct_at,
 )
 
+# The name of the array of the words' weights.
 IDF = "features/idf"
-"""The name of the array of the words' weights."""
 
 
 @handle

@@ -41,21 +41,21 @@ from xylem_store import (
     take,
 )
 
+# The prefix of the names of parameters of vectors, also in the features of a manifest.
 VECTORS = "vectors."
-"""The prefix of the names of parameters of vectors, also in the features of a manifest."""
 
+# The arrays of a version with vectors.
 MEAN = "vectors/mean"
 BASIS = "vectors/basis"
-"""The arrays of a version with vectors."""
 
 DIMS_MAX = 4096
 WEIGHT_MAX = 100.0
 
+# The source of vectors that stand beside the texts, in files and requests.
 BESIDE_TEXTS = "given"
-"""The source of vectors that stand beside the texts, in files and requests."""
 
+# The source of vectors that a sentence encoder of the version makes.
 BY_ENCODER = "encoder"
-"""The source of vectors that a sentence encoder of the version makes."""
 
 
 class VectorParameters(Parameters):
@@ -186,14 +186,13 @@ def join_tails(indptr: I64, indices: I32, values: F32, tails: F32, first: int) -
     return joined_ptr, joined, joined_values
 
 
+# How often the components are multiplied with the covariance: then they hold the variance that the
+# exact ones hold, but for a thousandth, where it falls from component to component. An exact solver
+# of LAPACK has other bits for another number of processors.
 PASSES = 20
-"""How often the components are multiplied with the covariance: then they hold the variance that the
-exact ones hold, but for a thousandth, where it falls from component to component. An exact solver
-of LAPACK has other bits for another number of processors.
-"""
 
+# So many more components are followed than are wanted, which makes the last ones as exact.
 SPARE = 32
-"""So many more components are followed than are wanted, which makes the last ones as exact."""
 
 
 def fit_tail(blocks: Iterable[F32], parameters: VectorParameters) -> Tail:

@@ -17,22 +17,21 @@ from xylem_store import I64, U8, NameTable, all_names, build_names, group_of, ke
 
 _SPACE = 32
 
+# The group of arrays that holds the table of stop words.
 STOPS = "features/stops"
-"""The group of arrays that holds the table of stop words."""
 
 FORMS_MAX = 1 << 16  # the most words whose forms are cached; the least recently used are dropped
+# A longer word is its own form, because the time of stemmers grows with the square of its length.
 WORD_BYTES_MAX = 100
-"""A longer word is its own form, because the time of stemmers grows with the square of its length.
-"""
 
+# How many items (feature ids) a character counts as, if its word may have to be stemmed, or
+# its lemma looked up.
+#
+# To stem a word that is not cached takes up to 15 us a character (Arabic, words of two letters), to
+# find its lemma up to 40 us (Finnish and Russian, words of twenty letters); in most languages 2 to
+# 8.
 STEM_ITEMS = 16
 LEMMA_ITEMS = 64
-"""How many items (feature ids) a character counts as, if its word may have to be stemmed, or
-its lemma looked up.
-
-To stem a word that is not cached takes up to 15 us a character (Arabic, words of two letters), to
-find its lemma up to 40 us (Finnish and Russian, words of twenty letters); in most languages 2 to 8.
-"""
 
 
 class WordForms:

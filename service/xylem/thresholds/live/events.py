@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from xylem.base import EVENT_KEY_BYTES, LabelRows, SparseRows, offsets
 
+# The epoch of an event with an instance: it is predicted when the event is counted.
 NO_EPOCH = -1
-"""The epoch of an event with an instance: it is predicted when the event is counted."""
 
+# The labels of an event without labels.
 NO_LABELS = np.empty(0, np.int32)
-"""The labels of an event without labels."""
 
+# The result of an event.
 Result = Literal["applied", "duplicate", "late", "rejected"]
-"""The result of an event."""
 
 
 class Events(NamedTuple):

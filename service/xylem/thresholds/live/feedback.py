@@ -34,15 +34,15 @@ from xylem.thresholds.store.feedback_rows import DAY_SECONDS, add_rows
 from xylem_store import U8, Bools
 
 GROUP_EVENTS_MAX = 1024  # the most events of one transaction
+# After so many epochs the state is stored, so that a starting replica has a short log to apply.
 CHECKPOINT_EPOCHS = 4096
-"""After so many epochs the state is stored, so that a starting replica has a short log to apply."""
 
+# The least number of events that are visited to forget old ones: no fewer than were added.
 FORGET_EVENTS = 512
-"""The least number of events that are visited to forget old ones: no fewer than were added."""
 
 FORGET_SECONDS = 1.0  # with few new events, old ones are looked for this often
+# How long `close` waits for blocks in the queue; nobody has been told that these were counted.
 CLOSE_SECONDS = 10.0
-"""How long `close` waits for blocks in the queue; nobody has been told that these were counted."""
 
 
 class _Block(NamedTuple):

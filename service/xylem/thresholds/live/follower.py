@@ -12,11 +12,10 @@ from xylem.base import Database, DatabaseUnavailable, Repeating, XylemError, log
 from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.store.state import ForeignThresholds, Head, all_heads, lock_head
 
+# The time after which a look at the database that is due, and has not ended, counts as hanging.
+#
+# Thresholds count as stale from then on.
 HANG_SECONDS = 10.0
-"""The time after which a look at the database that is due, and has not ended, counts as hanging.
-
-Thresholds count as stale from then on.
-"""
 
 
 class Follower:
@@ -41,8 +40,8 @@ class Follower:
         self._answered_at = time.monotonic()
         # for readiness: the name of what has neither answered nor failed yet; then None
         self.waits_for: str | None = "the database"
+        # Why the database did not answer when it was last asked; None if it did.
         self.fault: str | None = None
-        """Why the database did not answer when it was last asked; None if it did."""
 
     @property
     def lag_seconds(self) -> float:

@@ -68,15 +68,15 @@ class ServedThresholds:
         self.version = version
         self.n_labels = n_labels
         self.digest = digest
+        # Whether the database has thresholds of another version of this name; they are unused.
         self.is_foreign = False
-        """Whether the database has thresholds of another version of this name; they are unused."""
         self.lock = threading.Lock()
         self.epoch = 0
         self.base_epoch = 0
+        # Until when these are certainly the newest thresholds, by the monotonic clock.
         self.fresh_until = math.inf
-        """Until when these are certainly the newest thresholds, by the monotonic clock."""
+        # Whether the database has answered. Before that, it may have thresholds of the version.
         self.is_known = False
-        """Whether the database has answered. Before that, it may have thresholds of the version."""
         self.start = start or Start()
         self.shadow: Shadow | None = None
         self._traversal = traversal

@@ -18,34 +18,32 @@ from xylem.thresholds.methods.ofo import LEAST, Counters, lower_bound_at, thresh
 from xylem.thresholds.store.codec import Deltas, Tuned
 from xylem_store import F32, I32, I64, U8, caller, inlined, kernel, write_struct
 
+# An `allowed` that excludes no label from counting.
 ALL_COUNT = np.empty(0, np.uint8)
-"""An `allowed` that excludes no label from counting."""
 
 
+# The return type of the kernel that searches a row.
 SEARCHES: Any = types.none
-"""The return type of the kernel that searches a row."""
 
 _search = caller(SEARCHES)
 
+# A label with so many marks is not counted any further: counters in memory are int32.
 COUNT_MAX = (1 << 31) - 3
-"""A label with so many marks is not counted any further: counters in memory are int32."""
 
+# The counters of a version, as kernels take them.
+#
+# hits and marks, int32[K]; thresholds, float32[K]; the fields of ofo.Start; label_counts and n_rows
+# as `ofo.lower_bounds` takes them, but label_counts is int64[0] if not counted.
 Counted: TypeAlias = tuple[I32, I32, F32, tuple[float, float, float, float], I64, int]
-"""The counters of a version, as kernels take them.
 
-hits and marks, int32[K]; thresholds, float32[K]; the fields of ofo.Start; label_counts and n_rows
-as `ofo.lower_bounds` takes them, but label_counts is int64[0] if not counted.
-"""
-
+# The changes by events, as int32[3, ..] and float32[..].
+#
+# For each label that was touched: its id, what was added to its hits and to its marks; and its
+# threshold before.
 Journal: TypeAlias = tuple[I32, F32]
-"""The changes by events, as int32[3, ..] and float32[..].
 
-For each label that was touched: its id, what was added to its hits and to its marks; and its
-threshold before.
-"""
-
+# The fields of `threshold_update.RowSearch`.
 SearchFields: TypeAlias = tuple[int, I64, I64, I64, I32, F32, Paths, Knots]
-"""The fields of `threshold_update.RowSearch`."""
 
 
 @kernel
@@ -217,12 +215,12 @@ class ThresholdCounters:
         self._label_thresholds = self.thresholds, self.prepared
         self._counts = np.empty((3, _JOURNAL_MIN), np.int32)
         self._previous_thresholds = np.empty(_JOURNAL_MIN, np.float32)
+        # How many entries the journal has: one for each label of each event.
         self.journal_end = 0
-        """How many entries the journal has: one for each label of each event."""
+        # Where the journal ended when counters were first halved; hits and marks just before.
         self._halved: tuple[int, I32, I32] | None = None
-        """Where the journal ended when counters were first halved; hits and marks just before."""
+        # The sums at the last `keep`, and at the last call of `deltas` or `halve`.
         self._durable_sums = self._logged_sums = self.aim.sums.copy()
-        """The sums at the last `keep`, and at the last call of `deltas` or `halve`."""
         self._settle()
 
     def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> I64:

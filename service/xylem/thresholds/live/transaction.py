@@ -20,8 +20,8 @@ from xylem.thresholds.store.codec import (
 from xylem.thresholds.store.state import Head
 from xylem_store import I64, U8
 
+# The most events of one log entry: each adds up to 2 to a label's marks.
 EVENTS_LOGGED_MAX = DELTA_MAX // 2
-"""The most events of one log entry: each adds up to 2 to a label's marks."""
 
 
 class FeedbackTransaction:
@@ -35,8 +35,8 @@ class FeedbackTransaction:
     def __init__(
         self, connection: Connection, live: ServedThresholds, head: Head, halve_events: int | None
     ) -> None:
+        # The version's head after the changes that have been logged.
         self.head = head
-        """The version's head after the changes that have been logged."""
         self._connection = connection
         self._halve_events = halve_events
         self._served = live.served

@@ -11,8 +11,8 @@ from xylem.base import NO_ROWS, LabelRows, SparseRows, offsets
 from xylem.thresholds.methods.ofo import POWER_MAX, POWER_MIN, Counters, no_counts
 from xylem_store import F32, I32, I64, U8, kernel
 
+# The most estimates that are kept, at 8 bytes each; tuning takes three times that memory.
 ESTIMATES_MAX = 1 << 26
-"""The most estimates that are kept, at 8 bytes each; tuning takes three times that memory."""
 
 
 class Estimates(NamedTuple):
@@ -42,8 +42,8 @@ class EstimateKeeper:
         """Take the score that the estimates of each label must reach, float32[K]."""
         self.floor = floor
         self._max = estimates_max
+        # The labels and scores of the rows so far.
         self._parts = [NO_ROWS]
-        """The labels and scores of the rows so far."""
 
     def add(self, ptr: I64, labels: I32, scores: F32) -> None:
         """Add the estimates of further rows: all labels whose score reaches the present `floor`."""

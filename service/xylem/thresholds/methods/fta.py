@@ -21,8 +21,8 @@ from xylem.thresholds.methods.estimates import Estimates, mark_hits
 from xylem.thresholds.methods.ofo import Counters, Start
 from xylem_store import F32, I32, I64, U8, inlined, kernel
 
+# The probabilities that are tried, ascending: the paper's list.
 GRID = tuple(1.0 / c for c in (10000, 1000, 200, 100, 50, 20, 10, 7, 5, 4, 3, 2))
-"""The probabilities that are tried, ascending: the paper's list."""
 
 SUPPORT = 5  # a label with fewer true rows does not get a threshold of its own
 

@@ -25,15 +25,14 @@ from xylem.thresholds.methods.estimates import Estimates, count_at
 from xylem.thresholds.methods.ofo import Counters, Start, no_counts, threshold_at, thresholds_of
 from xylem_store import F32, I32, I64, kernel
 
+# The values of a: those of section 6.2, which are the paper's list C.
+#
+# The larger a is, the less one row moves a threshold.
 A_GRID = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0, 10000.0)
-"""The values of a: those of section 6.2, which are the paper's list C.
-
-The larger a is, the less one row moves a threshold.
-"""
 
 A_ALWAYS = 100.0  # every a up to here is tried; a larger a needs at least a rows
+# The values of b / a, from C as well. Its inverse is the probability of the first threshold.
 RATIO_GRID = (2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0)
-"""The values of b / a, from C as well. Its inverse is the probability of the first threshold."""
 
 
 def choose_start(
@@ -125,8 +124,8 @@ def _replay(
             thresholds[label] = threshold_at(hits[label], marks[label], start, bounds[label])
 
 
+# The paper's values of c = 1 / kappa, from the lowest kappa to the highest.
 C_GRID = (100, 50, 20, 10, 7, 5, 4, 3, 2)
-"""The paper's values of c = 1 / kappa, from the lowest kappa to the highest."""
 
 
 def choose_kappa(

@@ -35,14 +35,13 @@ from xylem.thresholds.methods.aims import (
 from xylem.thresholds.methods.ofo import Counters, Start, check_start, no_counts, thresholds_of
 from xylem_store import F32, I64, read_only
 
+# The methods to tune.
+#
+# sto      search over all cuts
+# fta      a fixed grid, each label has its own threshold
+# fta-one  a fixed grid, one threshold for all labels
+# ofo      online
 Method = Literal["sto", "fta", "fta-one", "ofo"]
-"""The methods to tune.
-
-sto      search over all cuts
-fta      a fixed grid, each label has its own threshold
-fta-one  a fixed grid, one threshold for all labels
-ofo      online
-"""
 
 METHODS: tuple[Method, ...] = ("ofo", "fta", "fta-one", "sto")
 
@@ -98,12 +97,12 @@ _BYTES_A_LABEL = 4 + 8 + 8
 _BYTES_A_DELTA = 4 + 4 + 2 + 2
 _SCORED_HEAD = struct.Struct("<III")
 
+# The most that one block of feedback may add to a counter of a label.
 DELTA_MAX = (1 << 16) - 1
-"""The most that one block of feedback may add to a counter of a label."""
 
 
+# What a block of feedback adds to the sums if it has no rows, or labels have thresholds.
 NO_SUMS = read_only(np.zeros(N_SUMS, np.int64))
-"""What a block of feedback adds to the sums if it has no rows, or labels have thresholds."""
 
 
 class Deltas(NamedTuple):

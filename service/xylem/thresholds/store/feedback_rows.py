@@ -29,8 +29,8 @@ from xylem.base import (
     now,
 )
 
+# Rows that are read from the database together.
 PAGE_ROWS = 500
-"""Rows that are read from the database together."""
 
 TRIM_SECONDS = 10.0  # how often rows that are too many or too old are removed
 _OLD_MAX = 1000  # most rows that one statement removes because they are too old
@@ -85,10 +85,10 @@ class FeedbackRows:
         self._rows_max = settings.limits.feedback_rows_max
         self._days_max = settings.feedback_row_days_max
         self._clock = AgeClock()
+        # How many rows each model had when `trim` last counted them.
         self.row_counts: dict[str, int] = {}
-        """How many rows each model had when `trim` last counted them."""
+        # How many rows this process removed, by model and by the bound: `rows` or `days`.
         self.dropped: Counter[tuple[str, str]] = Counter()
-        """How many rows this process removed, by model and by the bound: `rows` or `days`."""
         trimming = Repeating("feedback-rows", self.trim, TRIM_SECONDS, at_once=True)
         self.start = trimming.start
         self.close = trimming.stop

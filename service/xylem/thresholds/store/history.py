@@ -15,17 +15,17 @@ from xylem.thresholds.store.codec import (
 )
 from xylem.thresholds.store.state import FEEDBACK, SCORED, Change, Head, deltas_of
 
+# The most points of a label's history. Of more, the first, the last and evenly many between.
 POINTS_MAX = 200
-"""The most points of a label's history. Of more, the first, the last and evenly many between."""
 
+# The most labels of states that are read, from the newest state on; the newest is always read.
 STATE_LABELS_MAX = 4_000_000
-"""The most labels of states that are read, from the newest state on; the newest is always read."""
 
+# The most changes of the log that are read, from the newest on.
 CHANGES_MAX = 4096
-"""The most changes of the log that are read, from the newest on."""
 
+# The most bytes of these changes.
 PAYLOAD_BYTES_MAX = 32_000_000
-"""The most bytes of these changes."""
 
 _PAGE = 256
 

@@ -37,48 +37,46 @@ from xylem.thresholds.store.codec import (
     settled,
 )
 
+# Kinds of changes that replace the state; the new one is stored as a checkpoint.
+#
+# TUNED     the state that `save` was given
+# STARTED   start values, at the first feedback
+# RESTORED  the state of an earlier epoch
+# SWITCHED  a candidate
+# RESET     start values, in place of the thresholds of another version
+# REGULAR   not a change: a checkpoint of the state as it is
 TUNED = "tuned"
 STARTED = "started"
 RESTORED = "restored"
 SWITCHED = "switched"
 REGULAR = "kept"
 RESET = "reset"
-"""Kinds of changes that replace the state; the new one is stored as a checkpoint.
 
-TUNED     the state that `save` was given
-STARTED   start values, at the first feedback
-RESTORED  the state of an earlier epoch
-SWITCHED  a candidate
-RESET     start values, in place of the thresholds of another version
-REGULAR      not a change: a checkpoint of the state as it is
-"""
-
+# Kinds of changes that do not replace the state.
+#
+# FEEDBACK  a block of feedback (`codec.Deltas`)
+# SCORED    a block of feedback that a candidate was scored on (`codec.Scored`)
+# HALVED    all counters were halved
+# SHADOWED  a candidate was put beside the state
+# DROPPED   the candidate was taken away
 FEEDBACK = "feedback"
 SCORED = "scored"
 HALVED = "halved"
 SHADOWED = "shadowed"
 DROPPED = "dropped"
-"""Kinds of changes that do not replace the state.
-
-FEEDBACK  a block of feedback (`codec.Deltas`)
-SCORED    a block of feedback that a candidate was scored on (`codec.Scored`)
-HALVED    all counters were halved
-SHADOWED  a candidate was put beside the state
-DROPPED   the candidate was taken away
-"""
 
 MOVES = frozenset((FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED))
 
+# The most checkpoints of a version; the oldest are removed first.
 CHECKPOINTS_MAX = 32
-"""The most checkpoints of a version; the oldest are removed first."""
 
+# How many regular checkpoints (REGULAR) the log reaches back.
+#
+# If there are fewer, it reaches back to the oldest checkpoint of all. Every epoch since then can be
+# restored.
 LOGGED_CHECKPOINTS = 3
-"""How many regular checkpoints (REGULAR) the log reaches back.
 
-If there are fewer, it reaches back to the oldest checkpoint of all. Every epoch since then can be
-restored.
-"""
-
+# The statements that run for every block of feedback, and at each look at the database.
 _OF_VERSION = select(VERSIONS).where(
     VERSIONS.c.model == bindparam("model"), VERSIONS.c.version == bindparam("version")
 )
@@ -89,7 +87,6 @@ _LOG_CHANGE = Compiled(insert(LOG))
 _MOVE_HEAD = Compiled(
     update(VERSIONS).where(VERSIONS.c.id == bindparam("key")), ("epoch", "base_epoch", "n_events")
 )
-"""The statements that run for every block of feedback, and at each look at the database."""
 
 
 class Head(NamedTuple):

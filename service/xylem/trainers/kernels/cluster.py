@@ -25,10 +25,9 @@ from xylem_store import (
 
 ROUNDS_MAX = 20
 
+# Clustering stops when a round raises the mean similarity of a vector to its centre by less than
+# this (Prabhu et al. 2018).
 GAIN_MIN = 1e-4
-"""Clustering stops when a round raises the mean similarity of a vector to its centre by less than
-this (Prabhu et al. 2018).
-"""
 
 
 @inlined

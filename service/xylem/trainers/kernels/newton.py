@@ -38,10 +38,11 @@ from xylem_store import (
 
 # most steps of conjugate gradients: on debdeps-src the objective is then within 1% of the minimum
 PASSES = 5
+
+# Conjugate gradients end earlier when the squared length of the residual is at most this share of
+# the squared length of the gradient, that is, when the residual has a tenth of the gradient's
+# length.
 _SHARE = 0.01
-"""Conjugate gradients end earlier when the squared length of the residual is at most this share of
-the squared length of the gradient, that is, when the residual has a tenth of the gradient's length.
-"""
 
 
 @inlined

@@ -78,8 +78,8 @@ def forget_rows(rows: I32, place: I32) -> None:
         place[row] = 0
 
 
+# Arguments of `localise` with which it allocates the arrays itself.
 NO_ROOM = np.empty(0, np.int32), np.empty(0, np.float32)
-"""Arguments of `localise` with which it allocates the arrays itself."""
 
 
 @inlined

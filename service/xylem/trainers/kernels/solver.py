@@ -221,10 +221,9 @@ def solve_squared_hinge(
     return -(~done)
 
 
+# `solve_one` leaves a row out, until all others are done, if its dual variable is 0 and its
+# gradient is larger than DROP * eps.
 DROP = 0.1
-"""`solve_one` leaves a row out, until all others are done, if its dual variable is 0 and its
-gradient is larger than DROP * eps.
-"""
 
 
 @kernel

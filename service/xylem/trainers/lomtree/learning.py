@@ -51,13 +51,12 @@ from xylem_store import F32, F64, I32, I64
 from xylem_store import nonallocating_inlined as inlined
 from xylem_store import nonallocating_kernel as kernel
 
+# Feature values with a smaller absolute value count as 0: the weight of a feature is of the order
+# of the inverse of its values, and would become too large.
 _VALUE_MIN = 2.0**-100
-"""Feature values with a smaller absolute value count as 0: the weight of a feature is of the order
-of the inverse of its values, and would become too large.
-"""
 
+# A row with a smaller gradient takes no step: in float32 the gradient's square would be lost.
 GRADIENT_MIN = 1e-6
-"""A row with a smaller gradient takes no step: in float32 the gradient's square would be lost."""
 
 MOVE_MAX = 2.0  # a step changes the score of its row by at most this
 

@@ -25,10 +25,9 @@ from xylem.trainers.lomtree.tree import (
 from xylem.trainers.state import LearnerState, check_that
 from xylem_store import I64
 
+# The fields with an element for each node, which are stored in a state. The other fields are
+# `nodes`, `state` and the pools of tables.
 _OF_NODES = OnlineTree._fields[:-4]
-"""The fields with an element for each node, which are stored in a state. The other fields are
-`nodes`, `state` and the pools of tables.
-"""
 
 
 def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:

@@ -21,19 +21,20 @@ from xylem_store import nonallocating_kernel as kernel
 
 Integer = int | np.int64
 
+# The fields of a table in a pool: see `Pool`.
 TABLE = np.dtype([("start", np.int64), ("used", np.int32), ("bits", np.int32)])
-"""The fields of a table in a pool: see `Pool`."""
 
+# Number of values of a key.
 N_VALUES = 3
-"""Number of values of a key."""
 
 LINE_BYTES = 64
 
 _SLOT = N_VALUES + 1
 _NONE = -1
+
+# A table has 2^BITS_MIN slots at least, and fewer than 2^SIZES.
 BITS_MIN = 3
 SIZES = 32
-"""A table has 2^BITS_MIN slots at least, and fewer than 2^SIZES."""
 
 SLOTS_MAX = (1 << 31) - 1  # most slots of a pool: a free block stores a start in an int32 key
 _ALLOCATED = 0

@@ -17,17 +17,17 @@ from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.windows import deal_windows
 from xylem_store import I32, Chunk, Tree, TreeEnsemble, build_ensemble, new_seed
 
+# Most shards of a tree: its nodes are dealt to shards, which are trained in parallel.
 SHARDS = 8
-"""Most shards of a tree: its nodes are dealt to shards, which are trained in parallel."""
 
 _WORD_BYTES = 4
 _SLOT_BYTES = 16
 _SLOTS_MIN = 8
 _SHUFFLE = 1  # word of derived seeds: for shuffling the rows of a window, for each tree
+
+# Number of parts of the rows in the first pass. `Tools.on_rows` is called with the rows of a part
+# and with the trees that have learnt from all parts before it.
 PARTS = 10
-"""Number of parts of the rows in the first pass. `Tools.on_rows` is called with the rows of a part
-and with the trees that have learnt from all parts before it.
-"""
 
 
 class _TrainingTree(NamedTuple):

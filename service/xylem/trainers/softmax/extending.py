@@ -37,9 +37,9 @@ from xylem_store import (
     trees_of,
 )
 
+# Words of derived seeds: for drawing labels of rows, and for shuffling rows.
 _DRAW = 5
 _ORDER = 6
-"""Words of derived seeds: for drawing labels of rows, and for shuffling rows."""
 
 _STAGE = "new labels"
 

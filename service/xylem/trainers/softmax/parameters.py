@@ -8,8 +8,8 @@ from xylem.base import Parameters, fault
 from xylem.trainers.softmax.dealing import Rule
 from xylem_store import LANES
 
+# The margin of update u of n is that of the last update, times (u / n) to this power.
 MARGIN_GROWTH = 3
-"""The margin of update u of n is that of the last update, times (u / n) to this power."""
 
 RATES = {"sgd": 0.5, "adagrad": 0.1}
 _EPOCHS = {"labels": 15, "text": 4}

@@ -16,8 +16,8 @@ from xylem.trainers.source import RowSource, Tools, derived_seed
 from xylem.trainers.tree_criteria import parents_of
 from xylem_store import F32, F64, I32, I64, Chunk, Tree
 
+# Most labels of a flat tree: each visit of a row changes the weights of all labels.
 FLAT_MAX = 65_536
-"""Most labels of a flat tree: each visit of a row changes the weights of all labels."""
 
 
 def first_shape(tree: str, arity: int, source: RowSource, tools: Tools) -> Shape:

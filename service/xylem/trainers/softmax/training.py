@@ -28,10 +28,11 @@ from xylem.trainers.windows import deal_windows
 from xylem_store import I32, I64, U64, padded
 
 PIECE_ROWS = 1 << 16  # most rows that are trained on between two reports of progress
+
+# Words of derived seeds: for shuffling rows, for drawing labels of rows, for first parameters.
 _ORDER = 1
 _DRAW = 2
 _START = 3
-"""Words of derived seeds: for shuffling rows, for drawing labels of rows, for first parameters."""
 
 
 class Piece(NamedTuple):

@@ -18,8 +18,8 @@ from xylem.trainers.softmax.tree import (
 from xylem.trainers.source import RowSource
 from xylem_store import F32, I32, I64, Bools
 
+# Most levels in a report, from the root.
 LEVELS_MAX = 16
-"""Most levels in a report, from the root."""
 
 
 def no_statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) -> LabelStatistics:
