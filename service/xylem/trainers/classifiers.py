@@ -23,7 +23,6 @@ from xylem.trainers.kernels.problem import (
 from xylem.trainers.kernels.solver import Tile, solve_logistic, solve_one, solve_squared_hinge
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Tools, derived_seed
-from xylem.trainers.tile_weights import WeightsOfTile, costs_of_rows
 from xylem_store import F32, F64, I32, I64, LANES, U8, U16, Chunk
 
 Loss = Literal["squared_hinge", "logistic"]
@@ -110,6 +109,38 @@ class RowSample(NamedTuple):
     is_old: U8
     weight: F32
     old_members: Members
+
+
+class WeightsOfTile(NamedTuple):
+    """How much the n rows of a node count for the children of a tile.
+
+    rows   float32[n]         as negatives
+    lanes  float32[n, LANES]  for each child; lanes beyond the last child are those of negatives
+    """
+
+    rows: F32
+    lanes: F32
+
+    @staticmethod
+    def of_entries(rows: F32, position: I64, lane: I64, weight: F32) -> WeightsOfTile:
+        """Return the weights; a row counts for a child as its label of the largest weight does.
+
+        position, lane, weight  of each label of the children: its row, its child and its weight
+        """
+        lanes = np.repeat(rows, LANES)
+        cells = position * LANES + lane
+        lanes[cells] = 0
+        np.maximum.at(lanes, cells, weight)
+        return WeightsOfTile(rows, lanes.reshape(-1, LANES))
+
+
+def costs_of_rows(costs: F32, weights: WeightsOfTile | None) -> F32:
+    """Return the costs of a tile as solvers take them: float32[n, LANES], or of all rows alike.
+
+    costs    float32[LANES], of a row of weight 1
+    weights  of the rows; None: all are 1
+    """
+    return costs[None] if weights is None else costs * weights.lanes
 
 
 def count_positives(
@@ -314,7 +345,6 @@ class Solve:
 
     def run(self, piece: TileRange, workspace: tuple[I32, I32], stop: U8) -> list[TileWeights]:
         """Return the weights of each tile of a piece."""
-        rows = self.rows
         solving = self.solving
         training = self.trained[piece.node]
         place, rank = workspace
@@ -331,7 +361,7 @@ class Solve:
         else:
             node_rows = sample.rows
             place[node_rows] = np.arange(1, len(node_rows) + 1)
-        problem: Problem = localise(rows, node_rows, rank, *NO_ROOM)
+        problem: Problem = localise(self.rows, node_rows, rank, *NO_ROOM)
         n_rows = len(node_rows)
         n_used = len(problem.used)
         ascending = np.argsort(problem.used)
@@ -372,13 +402,11 @@ class Solve:
                 stop,
             )
             if training.old is None and sample is not None:
-                child_problems = zip(
-                    is_positive, costs[:n_children, None] * sample.weight, strict=True
-                )
+                child_costs = costs[:n_children, None] * sample.weight
                 weights = np.stack(
                     [
                         solve_one(problem, *child_problem, *solver_options)
-                        for child_problem in child_problems
+                        for child_problem in zip(is_positive, child_costs, strict=True)
                     ],
                     axis=1,
                 )
@@ -388,14 +416,16 @@ class Solve:
             if training.old is not None:
                 lane = np.where(training.place // LANES == number, training.place % LANES, -1)
                 unpack_tile(
-                    training.old, lane, inverse(problem.used, rows.n_features), tile.weights
+                    training.old, lane, inverse(problem.used, self.rows.n_features), tile.weights
                 )
                 tile.weights[n_used, lane[lane >= 0]] = training.old.bias[lane >= 0]
-                old_rows = no_old_rows(n_rows)
-                if sample is not None:
-                    old_rows = OldRows(
+                old_rows = (
+                    no_old_rows(n_rows)
+                    if sample is None
+                    else OldRows(
                         positive(sample.old_members, tile_children), sample.is_old, sample.weight
                     )
+                )
                 refine(
                     problem,
                     tile,

@@ -3,7 +3,6 @@
 import math
 from bisect import bisect_right
 from itertools import chain, pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,13 +28,6 @@ _Halving = tuple[int, int, int, int]
 _Subtree = tuple[int, I32, list[_Halving]]
 
 
-class _Clusters(NamedTuple):
-    """The clusters of a part: its labels ordered by cluster, and the bounds of the clusters."""
-
-    members: I32
-    bounds: I64
-
-
 def _halve(item: _Subtree, vectors: SparseRows) -> I32:
     """Halve a part of the labels, then its halves, and so on; return its labels in their new order.
 
@@ -48,11 +40,11 @@ def _halve(item: _Subtree, vectors: SparseRows) -> I32:
     return members
 
 
-def _divide(part: _Part, vectors: SparseRows) -> _Clusters:
-    """Divide a part of the labels into clusters."""
+def _divide(part: _Part, vectors: SparseRows) -> tuple[I32, I64]:
+    """Return the labels of a part ordered by cluster, and the bounds of the clusters."""
     _, members, n_clusters, seed = part
     rank = np.zeros(vectors.n_features, np.int32)
-    return _Clusters(members, kmeans(vectors, members, n_clusters, seed, rank))
+    return members, kmeans(vectors, members, n_clusters, seed, rank)
 
 
 def _halvings(n_labels: int, n_levels: int, seed: int) -> tuple[list[I64], list[list[_Halving]]]:
@@ -138,9 +130,9 @@ def kmeans_shape(
     divide = Calls(_divide, (vectors,))
     inner: list[I64] = []
 
-    def done(part: _Part, clusters: _Clusters) -> None:
-        labels[part[0] : part[0] + len(clusters.members)] = clusters.members
-        inner.append(clusters.bounds + part[0])
+    def done(part: _Part, clusters: tuple[I32, I64]) -> None:
+        labels[part[0] : part[0] + len(clusters[0])] = clusters[0]
+        inner.append(clusters[1] + part[0])
 
     bounds = np.array([0, len(labels)])
     levels = []

@@ -27,7 +27,7 @@ from xylem.trainers.classifiers import (
 from xylem.trainers.kernels.problem import add_margins, forget_rows, rows_of
 from xylem.trainers.representations import label_representations, label_sums
 from xylem.trainers.shape import Shape, shape_of
-from xylem.trainers.source import Tools, TrainingSet, derived_seed
+from xylem.trainers.source import Tools, TrainingSet, derived_random
 from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.weighing import Weighed, weigh
 from xylem_store import (
@@ -132,8 +132,7 @@ class Regrowth(NamedTuple):
         def place(old: OldTree, _: _ChunkAt, __: Tools) -> tuple[Shape, I64]:
             return shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes))
 
-        weighed = weigh(data.rows, self.idf)
-        return self._regrow(model, place, weighed, data.labels, None, tools)
+        return self._regrow(model, place, weigh(data.rows, self.idf), data.labels, None, tools)
 
     def _regrow(
         self,
@@ -175,8 +174,15 @@ class Regrowth(NamedTuple):
             trained = _children_to_train(shape, old_child, changed, old_chunks, weighed)
             solving = self.solving
             if new is not None:
-                sample_options = weighed.rows.n_rows, solving.loss, tree_tools.seed
-                trained = _sample_rows(trained, shape, members, is_new, *sample_options)
+                trained = _sample_rows(
+                    trained,
+                    shape,
+                    members,
+                    is_new,
+                    n_rows=weighed.rows.n_rows,
+                    loss=solving.loss,
+                    seed=tree_tools.seed,
+                )
                 solving = solving._replace(eps=solving.eps * COARSE)
             solved = train_classifiers(weighed.rows, shape, members, solving, tree_tools, trained)
             trees.append(
@@ -204,10 +210,13 @@ class Regrowth(NamedTuple):
         # the old scales of old classifiers: those that were just computed for the same weights may
         # differ in the last bit
         if len(old_ensemble.node_scale):
-            scale = np.where(
-                classifier_node >= 0, old_ensemble.node_scale[classifier_node], ensemble.node_scale
-            ).astype(np.float32)
-            ensemble = ensemble._replace(node_scale=scale)
+            ensemble = ensemble._replace(
+                node_scale=np.where(
+                    classifier_node >= 0,
+                    old_ensemble.node_scale[classifier_node],
+                    ensemble.node_scale,
+                ).astype(np.float32)
+            )
         chunks = np.where(chunk_node >= 0, old_ensemble.node_chunk[chunk_node], -1)[
             ensemble.node_chunk >= 0
         ]
@@ -299,8 +308,7 @@ def _add_leaves(
     node_label = np.concatenate(labels)
     counts = np.zeros(len(node_label), np.int64)
     counts[node_label < 0] = list(map(len, labels[1:]))
-    shape = shape_of((1 + offsets(counts)).astype(np.int32), node_label)
-    return shape, np.concatenate(old_node)
+    return shape_of((1 + offsets(counts)).astype(np.int32), node_label), np.concatenate(old_node)
 
 
 def _children_to_train(
@@ -376,10 +384,8 @@ def _sample_rows(
             else OTHER_ROWS_MIN
         )
         n_others = min(len(other_rows), max(least, OTHER_ROWS_PER_NEW * len(new_rows)))
-        random = np.random.Generator(np.random.PCG64(derived_seed(seed, node)))
-        rows = np.sort(
-            np.concatenate([new_rows, random.choice(other_rows, n_others, replace=False)])
-        )
+        drawn_rows = derived_random(seed, node).choice(other_rows, n_others, replace=False)
+        rows = np.sort(np.concatenate([new_rows, drawn_rows]))
         weight = np.where(is_new_row[rows], 1.0, len(other_rows) / max(1, n_others)).astype(
             np.float32
         )

@@ -93,8 +93,11 @@ def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> 
     """
     ptr, label_rows, weights = rows_by_label(labels)
     nonzeros = offsets(np.diff(rows.indptr)[label_rows])[ptr]
-    step = Calls(_represent, (rows, ptr, label_rows, weights))
-    return make_vectors(step, list(pairwise(pieces_of(nonzeros, _PIECE))), tools)
+    return make_vectors(
+        Calls(_represent, (rows, ptr, label_rows, weights)),
+        list(pairwise(pieces_of(nonzeros, _PIECE))),
+        tools,
+    )
 
 
 def pieces_of(sums: I64, size: int) -> list[int]:
@@ -178,8 +181,9 @@ def rows_by_label(labels: LabelRows) -> tuple[I64, I32, Any]:
     """
     weights = labels.weights
     entries = np.ones(len(labels.indices), np.uint8) if weights is None else weights.labels
-    shape = labels.n_rows, labels.n_labels
-    by_label = sparse.csr_array((entries, labels.indices, labels.indptr), shape).tocsc()
+    by_label = sparse.csr_array(
+        (entries, labels.indices, labels.indptr), (labels.n_rows, labels.n_labels)
+    ).tocsc()
     if weights is not None:
         weights = weights._replace(labels=by_label.data)
     return by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32), weights

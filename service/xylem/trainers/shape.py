@@ -50,8 +50,8 @@ class Shape(NamedTuple):
 
     def child_bounds(self, node: int) -> I64:
         """Return int64[children + 1]: child c has the labels bounds[c] .. bounds[c + 1] - 1."""
-        children = slice(self.child_ptr[node], self.child_ptr[node + 1])
-        return np.append(self.first[children], self.last[node])
+        firsts = self.first[self.child_ptr[node] : self.child_ptr[node + 1]]
+        return np.append(firsts, self.last[node])
 
 
 def join(labels: I32, levels: list[I64]) -> Shape:

@@ -65,8 +65,13 @@ class TreeCounts(NamedTuple):
         n_blocks = min(self.n_rows, self.n_chunks * -(-self.n_columns // BLOCK_FEATURES))
         n_groups = self.n_chunks * -(-self.n_columns // GROUP_FEATURES)
         n_chunk_bytes = CHUNK_BYTES * self.n_chunks + GROUP_BYTES * n_groups
-        n_node_bytes = NODE_BYTES[weights] * self.n_nodes
-        return n_node_bytes + n_chunk_bytes + BLOCK_BYTES * n_blocks + self.n_bytes + ENDS_BYTES
+        return (
+            NODE_BYTES[weights] * self.n_nodes
+            + n_chunk_bytes
+            + BLOCK_BYTES * n_blocks
+            + self.n_bytes
+            + ENDS_BYTES
+        )
 
 
 @dataclass(frozen=True)

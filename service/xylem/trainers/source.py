@@ -175,18 +175,19 @@ class Census(NamedTuple):
             by_id[ids[: len(sums)]] = sums
             return by_id
 
-        weights = self.weights and self.weights._replace(label_rows=placed(self.weights.label_rows))
+        weights = self.weights
         return self._replace(
             label_rows=placed(self.label_rows),
             label_nonzeros=placed(self.label_nonzeros),
-            weights=weights,
+            weights=weights and weights._replace(label_rows=placed(weights.label_rows)),
         )
 
     @property
     def weighed(self) -> WeightSums:
         """Return the counts of the rows by their weights."""
-        counts = self.n_rows, self.n_nonzeros, self.n_labelled, self.label_rows
-        return self.weights or WeightSums(*counts)
+        return self.weights or WeightSums(
+            self.n_rows, self.n_nonzeros, self.n_labelled, self.label_rows
+        )
 
     @property
     def n_entries(self) -> int:
@@ -324,6 +325,11 @@ def derived_seed(*words: int) -> int:
     words  the user's seed, then numbers that name the purpose of the new seed
     """
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def derived_random(*words: int) -> np.random.Generator:
+    """Return random numbers that depend on all the words, as `derived_seed` takes them."""
+    return np.random.Generator(np.random.PCG64(derived_seed(*words)))
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,14 @@ class Trained:
         n_nonzeros = sum(
             len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None
         )
-        ensemble = build_ensemble(trees, n_labels, n_features)
-        return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **fields)
+        return cls(
+            ensemble=build_ensemble(trees, n_labels, n_features),
+            kind=kind,
+            link=link,
+            parameters=parameters.model_dump(),
+            n_nonzeros=n_nonzeros,
+            **fields,
+        )
 
 
 class Regrows(Protocol):

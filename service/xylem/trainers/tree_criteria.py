@@ -126,8 +126,7 @@ def counts_of(n_nodes: int, node: I64, label: I32, count: F64) -> NodeCounts:
     n_labels = int(label.max(initial=-1)) + 1
     cells, cell_of_entry = np.unique(node * np.int64(max(1, n_labels)) + label, return_inverse=True)
     sums = _sums(cell_of_entry, count, len(cells))
-    owner = cells // max(1, n_labels)
-    ptr = np.searchsorted(owner, np.arange(n_nodes + 1)).astype(np.int64)
+    ptr = np.searchsorted(cells // max(1, n_labels), np.arange(n_nodes + 1)).astype(np.int64)
     return NodeCounts(ptr, (cells % max(1, n_labels)).astype(np.int32), sums)
 
 
@@ -201,13 +200,10 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     """
     n = len(child_ptr) - 1
     parent = parents_of(child_ptr).astype(np.int64)
-    child = counts.node
-    label = counts.label
-    count = counts.value
-    below = parent[child] >= 0
-    child = child[below]
-    label = label[below]
-    count = count[below]
+    below = parent[counts.node] >= 0
+    child = counts.node[below]
+    label = counts.label[below]
+    count = counts.value[below]
     node = parent[child]
     weight = _sums(node, count, n)
     labels = counts_of(n, node, label, count)  # the sums over a node's children
@@ -224,11 +220,10 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     np.maximum.at(largest, position, count)
     majority = _sums(labels.node, largest, n)
     inner = np.flatnonzero(weight > 0)
-    arity = np.diff(child_ptr)[inner]
     return Splits(
         node=inner,
         weight=weight[inner],
-        objective=np.clip(2 / arity * gap[inner], 0.0, 1.0),
+        objective=np.clip(2 / np.diff(child_ptr)[inner] * gap[inner], 0.0, 1.0),
         balance=to_child[child_ptr[inner + 1] - 1],
         purity=np.maximum(1 - majority[inner] / weight[inner], 0.0),
     )
@@ -286,8 +281,7 @@ def _sums(group: NDArray[Any], values: F64, n: int) -> F64:
 
 def parents_of(child_ptr: I32) -> I32:
     """Return int32[n]: the parent of each node, -1 at the root."""
-    n_nodes = len(child_ptr) - 1
-    parents = np.repeat(np.arange(n_nodes, dtype=np.int32), np.diff(child_ptr))
+    parents = np.repeat(np.arange(len(child_ptr) - 1, dtype=np.int32), np.diff(child_ptr))
     return np.concatenate([np.array([-1], np.int32), parents])
 
 

@@ -83,9 +83,13 @@ def forest_report(
         curves.append(curve)
         lines.append(splits_by_depth(child_ptr, counts))
         leaves = _counts(nodes[n_children == 0], train_pairs, train.labels)
-        shape = {"nodes": len(nodes), "leaves": int((n_children == 0).sum())}
         trees.append(
-            {**shape, "depth": int(depths(child_ptr).max()), **_rounded(leaf_criteria(leaves))}
+            {
+                "nodes": len(nodes),
+                "leaves": int((n_children == 0).sum()),
+                "depth": int(depths(child_ptr).max()),
+                **_rounded(leaf_criteria(leaves)),
+            }
         )
     return {
         "rows": len(train.ptr) - 1,

@@ -47,8 +47,7 @@ class Weighed(NamedTuple):
         """Return a chunk that scores `rows` as this one scores the original rows."""
         if self.scale is None:
             return chunk
-        factors = self.scale[chunk.feature]
-        return chunk._replace(weight=(chunk.weight / factors).astype(np.float32))
+        return chunk._replace(weight=(chunk.weight / self.scale[chunk.feature]).astype(np.float32))
 
 
 class FeatureCounts(NamedTuple):
@@ -69,8 +68,12 @@ class FeatureCounts(NamedTuple):
 
     def __add__(self, other: FeatureCounts) -> FeatureCounts:  # type: ignore[override]
         """Return the counts of the rows of both."""
-        sums = self.with_it + other.with_it, self.squares + other.squares
-        return FeatureCounts(self.n_rows + other.n_rows, self.alike and other.alike, *sums)
+        return FeatureCounts(
+            n_rows=self.n_rows + other.n_rows,
+            alike=self.alike and other.alike,
+            with_it=self.with_it + other.with_it,
+            squares=self.squares + other.squares,
+        )
 
     def factors(self, idf: str) -> F32 | None:
         """Return float32[D], the factor of each feature (see `weigh`); None: all are 1."""
@@ -105,10 +108,9 @@ def _count_weighted(rows: SparseRows, weights: F64) -> FeatureCounts:
         first = number * PART_ROWS
         of_value = np.repeat(weights[first : first + part.n_rows], np.diff(part.indptr))
         with_it += np.bincount(part.indices, of_value * (part.values != 0), rows.n_features)
-        terms = of_value * part.values.astype(np.float64) ** 2
-        squares += np.bincount(part.indices, terms, rows.n_features)
-    alike = all(map(_alike, parts_of(rows)))
-    return FeatureCounts(float(weights.sum()), alike, with_it, squares)
+        of_value *= part.values.astype(np.float64) ** 2
+        squares += np.bincount(part.indices, of_value, rows.n_features)
+    return FeatureCounts(float(weights.sum()), all(map(_alike, parts_of(rows))), with_it, squares)
 
 
 def scale_features(rows: SparseRows, scale: F32 | None, in_place: bool = False) -> SparseRows:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.base import LabelRows, SparseRows
-from xylem.trainers.lomtree.tables import fetch, find, insert, reserve
+from xylem.trainers.lomtree.tables import Integer, fetch, find, insert, reserve
 from xylem.trainers.lomtree.tree import (
     COUNT,
     LEAF,
@@ -39,7 +39,6 @@ from xylem.trainers.lomtree.tree import (
     SQUARES,
     WEIGHT,
     Budget,
-    Integer,
     OnlineTree,
     child_of,
     fetch_children,

@@ -19,11 +19,12 @@ from xylem.trainers.lomtree.finish import (
     histograms_of,
     recount_leaves,
     report_of,
+    restore_tree,
     rows_of_nodes,
+    tree_arrays,
 )
 from xylem.trainers.lomtree.label_order import LabelOrder
 from xylem.trainers.lomtree.learning import learn_rows, make_scratch
-from xylem.trainers.lomtree.stored_tree import restore_tree, tree_arrays
 from xylem.trainers.lomtree.tree import Budget, make_tree
 from xylem.trainers.size import SizeEstimate, TreeCounts, leaf_bytes
 from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, all_rows, count
@@ -102,8 +103,11 @@ class OnlineLomtree:
         # numba, and would compile all kernels again
         n_nodes = max(2 * self._leaves - 1, 2)
         n_bytes = parameters.memory_mb << 20
-        slots = 2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES, n_bytes // 3 // _CLASS_SLOT_BYTES
-        self._tree = make_tree(n_nodes, *slots)
+        self._tree = make_tree(
+            n_nodes,
+            weight_slots=2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES,
+            class_slots=n_bytes // 3 // _CLASS_SLOT_BYTES,
+        )
         self._scratch = make_scratch(0)
         self._n_labels = 0
 
@@ -181,10 +185,11 @@ class OnlineLomtree:
         """
         order, child_ptr = breadth_first(self._tree)
         leaves = order[np.diff(child_ptr) == 0]
-        if recount is None:
-            leaf_counts = count_leaves(self._tree, leaves)
-        else:
-            leaf_counts = recount_leaves(self._tree, leaves, recount)
+        leaf_counts = (
+            count_leaves(self._tree, leaves)
+            if recount is None
+            else recount_leaves(self._tree, leaves, recount)
+        )
         if ids is not None:
             leaf_counts = LeafCounts(
                 leaf_counts.rows, leaf_counts.labels._replace(label=ids[leaf_counts.labels.label])
@@ -197,8 +202,9 @@ class OnlineLomtree:
         histograms = histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels)
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
         report = report_of(self._tree, child_ptr, counts, rows)
-        sizes = n_labels, n_features
-        return Trained.from_trees([tree], *sizes, "argmax", self._parameters, report=report)
+        return Trained.from_trees(
+            [tree], n_labels, n_features, "argmax", self._parameters, report=report
+        )
 
 
 def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
@@ -218,8 +224,7 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
         check_that(type(leaves) is int and 0 < leaves <= _LEAVES_MAX, "a number of leaves")
     online = OnlineLomtree(parameters, leaves)
     passes = tools.passes.pass_numbers(parameters.passes)
-    n_rows = 0
-    total = 0
+    n_rows = total = 0
     if not is_once:
         n_rows = passes.start * source.census.n_rows
         total = passes.stop * source.census.n_rows
@@ -247,8 +252,11 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
             "labels": label_order.labels,
             "ids": ids if source.final_ids is None else source.final_ids,
         }
-        counts = [label_order.step, label_order.n_rows]
-        facts |= {"label_order": counts, "random": random.bit_generator.state, "once": is_once}
+        facts |= {
+            "label_order": [label_order.step, label_order.n_rows],
+            "random": random.bit_generator.state,
+            "once": is_once,
+        }
         state = LearnerState(0 if is_once else passes.stop, facts, arrays)
     recount = all_rows(source) if source.reads == "rows" else None
     trained = online.finish(len(census.label_rows), census.n_features, source.final_ids, recount)
@@ -331,16 +339,13 @@ def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
     """
     n = len(child_ptr) - 1
     parent = parents_of(child_ptr).astype(np.int64)
-    keep = np.diff(child_ptr)[leaves.node] == 0
-    node = leaves.node[keep]
-    label = leaves.label[keep]
-    count = leaves.value[keep]
-    entries = [(node, label, count)]
+    entry = np.flatnonzero(np.diff(child_ptr)[leaves.node] == 0)
+    node = leaves.node[entry]
+    levels = [(node, entry)]
     while len(node):
-        up = parent[node] >= 0
-        node = parent[node[up]]
-        label = label[up]
-        count = count[up]
-        entries.append((node, label, count))
-    nodes, labels, values = (np.concatenate(parts) for parts in zip(*entries, strict=True))
-    return counts_of(n, nodes, labels, values)
+        has_parent = parent[node] >= 0
+        entry = entry[has_parent]
+        node = parent[node[has_parent]]
+        levels.append((node, entry))
+    nodes, entries = (np.concatenate(parts) for parts in zip(*levels, strict=True))
+    return counts_of(n, nodes, leaves.label[entries], leaves.value[entries])

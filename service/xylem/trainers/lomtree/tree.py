@@ -4,12 +4,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.trainers.lomtree.tables import LINE_BYTES, TABLE, Pool, aligned, make_pool, release
+from xylem.trainers.lomtree.tables import (
+    LINE_BYTES,
+    TABLE,
+    Integer,
+    Pool,
+    aligned,
+    make_pool,
+    release,
+)
 from xylem_store import F32, F64, I32, I64, prefetch
 from xylem_store import nonallocating_inlined as inlined
 from xylem_store import nonallocating_kernel as kernel
-
-Integer = int | np.int64
 
 LEAF = -1
 

@@ -24,7 +24,7 @@ from xylem.trainers.softmax.tree import (
     add_representations,
 )
 from xylem.trainers.softmax.updates import no_statistics
-from xylem.trainers.source import Tools, TrainingSet, derived_seed
+from xylem.trainers.source import Tools, TrainingSet, derived_random, derived_seed
 from xylem_store import (
     I32,
     I64,
@@ -214,7 +214,7 @@ def _learn(
     state = LearningState(part, network, squares, no_statistics(tree, None, 0))
     rows = _rows_of(data, leaf_node >= 0)
     draws = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
-    shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER)))
+    shuffled = derived_random(tools.seed, _ORDER)
     for done in range(passes):
         first = rate * (1 - done / passes)
         last = rate * (1 - (done + 1) / passes)

@@ -22,7 +22,14 @@ from xylem.trainers.softmax.updates import (
     settle,
     update_means,
 )
-from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, derived_seed
+from xylem.trainers.source import (
+    Census,
+    RowSource,
+    Tools,
+    TrainingSet,
+    derived_random,
+    derived_seed,
+)
 from xylem.trainers.state import LearnerState, restoring
 from xylem.trainers.windows import deal_windows
 from xylem_store import I32, I64, U64, padded
@@ -82,7 +89,7 @@ def pieces(
     windows = deal_windows(source, tools)
     for epoch in tools.passes.pass_numbers(p.epochs):
         done = epoch * n
-        shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
+        shuffled = derived_random(tools.seed, _ORDER, epoch)
         for _, window in windows.visit(epoch):
             labelled = np.flatnonzero(np.diff(window.labels.indptr)).astype(np.int32)
             order = shuffled.permutation(labelled)
@@ -254,7 +261,7 @@ def _start(
             "nodes within "
             f"{limit >> 20} MiB of memory, found {needed >> 20} MiB for {dim} dimensions"
         )
-    random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _START)))
+    random = derived_random(tools.seed, _START)
     embedding = np.zeros((n_words, padded), np.float32)
     embedding[:, :dim] = random.uniform(-1 / dim, 1 / dim, (n_words, dim))
     transition = np.zeros((n_places, padded if n_turned == dim else n_turned, padded), np.float32)
