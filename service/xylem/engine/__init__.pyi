@@ -49,7 +49,6 @@ from .features.rows import finish_rows as finish_rows
 from .features.rows import idf_of as idf_of
 from .features.rows import rows_of_csr as rows_of_csr
 from .features.tables import FeatureNames as FeatureNames
-from .features.tables import take_names as take_names
 from .features.tfidf import TfidfFeaturizer as TfidfFeaturizer
 from .features.tfidf import fit_tfidf as fit_tfidf
 from .features.vectors import VectorParameters as VectorParameters

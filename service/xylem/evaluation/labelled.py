@@ -83,8 +83,9 @@ class Labelled(NamedTuple):
                 "has not learnt"
                 f"{example}: each counts as missed"
             )
-        manifests = (model.manifest, *model.manifest.members)
-        trained_on = {manifest.data.sha256 for manifest in manifests}
+        trained_on = {
+            manifest.data.sha256 for manifest in (model.manifest, *model.manifest.members)
+        }
         if self.source is not None and self.source.sha256 in trained_on:
             yield (
                 f"{version_name} was trained on the validation rows: its figures are better there "
@@ -100,12 +101,11 @@ class Labelled(NamedTuple):
 def labelled_dataset(dataset: Dataset, featurizer: Featurizer) -> Labelled:
     """Return the labelled rows of a data set. Raises BadInput."""
     rows = featurizer.transform_dataset(dataset)
-    source = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
     return Labelled(
         rows,
         dataset.labels,
         dataset.unknown_labels,
-        source,
+        source=DataInfo(dataset.source, dataset.n_rows, dataset.sha256),
         unknown_names=dataset.unknown_names,
         report=dataset.report,
     )

@@ -96,10 +96,10 @@ def mark_true(predicted: PredictedRows, truth: LabelRows) -> Bools:
     if n_rows != truth.n_rows:
         raise ValueError(f"expected predictions for {truth.n_rows} rows, found {n_rows}")
     # true labels ascend within a row, so these places ascend over all rows
-    true_places = _places(truth.indptr, truth.indices, truth.n_labels)
+    true_places = rows_of(truth.indptr) * truth.n_labels + truth.indices
     if not len(true_places):
         return np.zeros(len(predicted.labels), np.bool_)
-    predicted_places = _places(predicted.ptr, predicted.labels, truth.n_labels)
+    predicted_places = rows_of(predicted.ptr) * truth.n_labels + predicted.labels
     positions = np.minimum(np.searchsorted(true_places, predicted_places), len(true_places) - 1)
     is_true: Bools = true_places[positions] == predicted_places
     return is_true
@@ -113,11 +113,6 @@ def ranks_of(ptr: I64) -> I64:
 def rows_of(ptr: I64) -> I64:
     """Return the row of each entry, int64[..]."""
     return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
-
-
-def _places(ptr: I64, labels: I32, n_labels: int) -> I64:
-    """Return row * n_labels + label of each entry."""
-    return rows_of(ptr) * n_labels + labels
 
 
 def row_sums(
@@ -175,8 +170,10 @@ def ranking_metrics(
     if of_rows is not None:
         first, best = ((row, ranks, weight * of_rows[row]) for row, ranks, weight in (first, best))
     figures: dict[str, float] = {}
-    ndcg = sums.gain / sums.ideal
-    for name, table, divisors in (("P", sums.hits, KS), ("nDCG", ndcg, (1, 1, 1))):
+    for name, table, divisors in (
+        ("P", sums.hits, KS),
+        ("nDCG", sums.gain / sums.ideal, (1, 1, 1)),
+    ):
         for k, divisor in zip(KS, divisors, strict=True):
             mean = np.average(table[:, k - 1], weights=of_rows)
             figures[f"{name}@{k}"] = 100.0 * float(mean) / divisor

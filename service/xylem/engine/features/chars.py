@@ -20,11 +20,11 @@ from xylem.engine.features.characters import (
     encoded,
     in_weighed_blocks,
 )
+from xylem.engine.features.featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_of_bound
 from xylem.engine.features.parameters import CharsParameters, WordsCharsParameters
 from xylem.engine.features.rows import NORM_CODES, normalise_rows, weighted_rows
-from xylem.engine.features.tables import CHARS, NAMES, take_idf, take_names
-from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
+from xylem.engine.features.tables import CHARS, NAMES, take_idf
 from xylem.engine.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table
 from xylem.engine.features.word_forms import WordForms, load_forms
 from xylem.engine.features.words import NgramSpans, Words, ngrams_a_word
@@ -42,6 +42,7 @@ from xylem_store import (
     group_of,
     handle,
     kernel,
+    names_in,
     new_seed,
     struct_at,
 )
@@ -122,10 +123,10 @@ class CharsFeaturizer(TextFeaturizer):
     ) -> None:
         n_words = 0 if words is None else words.names.n_names
         super().__init__(parameters, n_words + chars.names.n_names, forms)
+        self.fitted = chars, words, forms
         self.words = words
         self.chars = chars
         names = chars.names
-        lengths = (parameters.char_min, parameters.char_max)
         seed = new_seed()
         table = CharTable(
             offsets=names.offsets,
@@ -141,7 +142,7 @@ class CharsFeaturizer(TextFeaturizer):
             sublinear_tf=parameters.sublinear_tf,
             norm=NORM_CODES[parameters.norm],
         )
-        per_character = ngrams_a_character(*lengths)
+        per_character = ngrams_a_character(parameters.char_min, parameters.char_max)
         self.text_rows = self._chars = TextRows(char_rows, table, per_character)
         if isinstance(parameters, WordsCharsParameters) and words is not None:
             features = ngrams_a_word(*parameters.ngram_range)
@@ -170,12 +171,6 @@ class CharsFeaturizer(TextFeaturizer):
             weights[IDF] = self.words.idf
         stored |= super().arrays()
         return stored | weights if self.parameters.use_idf else stored
-
-    def with_parameters(
-        self, parameters: CharsParameters | WordsCharsParameters
-    ) -> "CharsFeaturizer":
-        """Do as `TextFeaturizer.with_parameters`."""
-        return CharsFeaturizer(parameters, self.chars, self.words, self.forms)
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
         """Return rows of these words, and of the n-grams of the texts' own characters."""
@@ -306,12 +301,12 @@ def load_chars(
     n_features: int,
 ) -> CharsFeaturizer:
     """Return the featurizer of a version's arrays. Raises Corrupt."""
-    chars = take_names(arrays, CHARS)
+    chars = names_in(arrays, CHARS)
     words = None
     forms = None
     n_names = chars.n_names
     if isinstance(parameters, WordsCharsParameters):
-        names = take_names(arrays)
+        names = names_in(arrays, NAMES)
         forms = load_forms(parameters, arrays)
         words = WeightedNames(names, take_idf(arrays, IDF, names.n_names, parameters.use_idf))
         n_names += names.n_names

@@ -59,10 +59,8 @@ class ContextFeaturizer(Featurizer):
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text: its last words, from which the next word is predicted."""
         window = self.parameters.window
-        rows = []
-        for text in texts:
-            ids = [self._start] * window + self._encode(text)
-            rows.append(ids[: -window - 1 : -1])
+        padding = [self._start] * window
+        rows = [(padding + self._encode(text))[: -window - 1 : -1] for text in texts]
         return self._rows_of(np.array(rows, np.int32).reshape(len(texts), window))
 
     def windows_of(self, texts: Sequence[str]) -> tuple[SparseRows, LabelRows]:
@@ -94,8 +92,7 @@ class ContextFeaturizer(Featurizer):
     def _rows_of(self, contexts: I32) -> SparseRows:
         """Return the rows of windows whose words are `contexts`, int32[n, window], last first."""
         n_rows, window = contexts.shape
-        places = np.arange(window, dtype=np.int32) * self.words.n_names
-        indices = (contexts + places).reshape(-1)
+        indices = (contexts + np.arange(window, dtype=np.int32) * self.words.n_names).reshape(-1)
         indptr = np.arange(n_rows + 1, dtype=np.int64) * window
         return SparseRows(indptr, indices, np.ones(len(indices), np.float32), self.n_features)
 

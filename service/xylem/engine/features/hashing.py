@@ -8,9 +8,9 @@ import numpy as np
 
 from xylem.base import RowArrays, SparseRows, offsets
 from xylem.engine.features.characters import classes
+from xylem.engine.features.featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.parameters import HashingParameters
 from xylem.engine.features.rows import NORM_CODES, finite_values, normalise_rows, tidied
-from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.word_forms import WordForms
 from xylem.engine.features.words import (
     Words,
@@ -61,6 +61,7 @@ class HashingFeaturizer(TextFeaturizer):
 
     def __init__(self, parameters: HashingParameters, forms: WordForms | None = None) -> None:
         super().__init__(parameters, parameters.n_features, forms)
+        self.fitted = (forms,)
         ngram_min, ngram_max = parameters.ngram_range
         table = HashTable(
             of_classes=classes(parameters.unicode),
@@ -87,10 +88,6 @@ class HashingFeaturizer(TextFeaturizer):
         utf8 = np.frombuffer(b"".join(names), np.uint8)
         _hash(utf8, ptr[:-1], ptr[1:], self.n_features - 1, self.parameters.signed, indices, signs)
         return self.normalised(tidied(indptr, indices, values * signs, self.n_features))
-
-    def with_parameters(self, parameters: HashingParameters) -> "HashingFeaturizer":
-        """Do as `TextFeaturizer.with_parameters`."""
-        return HashingFeaturizer(parameters, self.forms)
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
         """Return the rows of texts with these words."""

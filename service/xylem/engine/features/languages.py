@@ -83,12 +83,11 @@ def check_language(code: str | None, option: str) -> str | None:
 
 def libraries_of(parameters: object) -> dict[str, str]:
     """Return the versions of the libraries that parameters of features use, by library."""
-    names = [
-        name
+    return {
+        name: version(name)
         for option, name in _LIBRARIES.items()
         if _uses(option, getattr(parameters, option, None))
-    ]
-    return {name: version(name) for name in names}
+    }
 
 
 def _uses(option: str, value: str | None) -> bool:
@@ -100,8 +99,7 @@ def _imported(option: str, name: str) -> ModuleType:
     try:
         return import_module(name)
     except ImportError:
-        library = _LIBRARIES[option]
-        raise BadParameter(f"features.{option} needs {library}: {EXTRA}") from None
+        raise BadParameter(f"features.{option} needs {_LIBRARIES[option]}: {EXTRA}") from None
 
 
 def stemmer_of(code: str) -> Callable[[str], str]:

@@ -12,7 +12,7 @@ from xylem.base import BadData, BadParameter, Crew, Dataset, SparseRows, TextFie
 from xylem.engine.features.characters import in_blocks
 from xylem.engine.features.chars import fit_chars, load_chars
 from xylem.engine.features.context import load_context
-from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.featurizer import Featurizer, TextFeaturizer
 from xylem.engine.features.hashing import HashingFeaturizer
 from xylem.engine.features.named import NamedFeaturizer, fit_named
 from xylem.engine.features.parameters import (
@@ -29,8 +29,7 @@ from xylem.engine.features.parameters import (
     parameters_of,
     whole_config,
 )
-from xylem.engine.features.tables import CHARS, FeatureNames, take_feature_names, take_names
-from xylem.engine.features.text_featurizer import TextFeaturizer
+from xylem.engine.features.tables import CHARS, NAMES, FeatureNames, take_feature_names
 from xylem.engine.features.tfidf import fit_tfidf, load_tfidf
 from xylem.engine.features.vectors import (
     MEAN,
@@ -40,7 +39,7 @@ from xylem.engine.features.vectors import (
     load_vectors,
 )
 from xylem.engine.features.word_forms import fit_forms, load_forms
-from xylem_store import F32, U8, Corrupt
+from xylem_store import F32, U8, Corrupt, names_in
 
 # The kinds whose features are words or names, which a version stores.
 NAMED_KINDS = (
@@ -105,8 +104,7 @@ def _fit_words(
 
 def _weights_of(dataset: Dataset) -> F32 | None:
     """Return the weights of the rows; None: all are 1."""
-    weights = dataset.labels.weights
-    return None if weights is None else weights.rows
+    return dataset.labels.weights and dataset.labels.weights.rows
 
 
 def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) -> Featurizer:
@@ -120,9 +118,9 @@ def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) 
         if dataset.rows.n_features < 1:
             raise BadData("expected instances with a feature, found none")
         return Featurizer(parameters, dataset.rows.n_features)
-    kind = default_kind(dataset)
     raise BadParameter(
-        f"features.kind: expected a kind for this data, for example {kind}, found {parameters.kind}"
+        f"features.kind: expected a kind for this data, for example {default_kind(dataset)}, "
+        f"found {parameters.kind}"
     )
 
 
@@ -255,9 +253,9 @@ def feature_names(
     kind = config.get("kind")
     names = chars = None
     if kind in NAMED_KINDS:
-        names = take_names(arrays)
+        names = names_in(arrays, NAMES)
     if kind in (CharsParameters.kind, WordsCharsParameters.kind):
-        chars = take_names(arrays, CHARS)
+        chars = names_in(arrays, CHARS)
     if MEAN in arrays:
         n_words = sum(table.n_names for table in (names, chars) if table is not None)
         return FeatureNames(names, chars, config.get("n_features", n_words))

@@ -70,8 +70,9 @@ def rows_of_csr(
             f"expected indptr to ascend from 0 to the {len(indices)} indices, found another"
         )
     if len(indices) and (least < 0 or greatest >= n_features):
-        id_range = f"{least} to {greatest}"
-        raise BadInstance(f"expected feature ids from 0 to {n_features - 1}, found {id_range}")
+        raise BadInstance(
+            f"expected feature ids from 0 to {n_features - 1}, found {least} to {greatest}"
+        )
     with np.errstate(over="ignore"):  # a number too large for 32 bits becomes infinite: refused
         narrow_values = values.astype(np.float32)
     return tidied(starts, features, narrow_values, n_features)

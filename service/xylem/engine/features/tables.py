@@ -56,11 +56,6 @@ class FeatureNames(NamedTuple):
         return self.tail is not None and feature >= self.tail
 
 
-def take_names(arrays: Mapping[str, NDArray[Any]], group: str = NAMES) -> NameTable:
-    """Return the table of names of a group. Raises Corrupt if it is missing or damaged."""
-    return names_in(arrays, group)
-
-
 def take_idf(
     arrays: Mapping[str, NDArray[Any]], name: str, n_features: int, is_used: bool
 ) -> NDArray[Any]:
@@ -78,7 +73,7 @@ def take_idf(
 
 def take_feature_names(arrays: Mapping[str, NDArray[Any]], n_features: int) -> NameTable:
     """Return the table of feature names. Raises Corrupt, also if they are not n_features."""
-    table = take_names(arrays)
+    table = names_in(arrays, NAMES)
     if table.n_names != n_features:
         raise Corrupt(NAMES, f"{n_features} names", str(table.n_names))
     return table

@@ -25,8 +25,7 @@ from xylem.base import (
     load_extra,
     writeable,
 )
-from xylem.engine.features.featurizer import Featurizer
-from xylem.engine.features.text_featurizer import TextFeaturizer
+from xylem.engine.features.featurizer import Featurizer, TextFeaturizer
 from xylem_store import (
     F32,
     F64,
@@ -297,10 +296,8 @@ class VectorFeaturizer(Featurizer):
     @property
     def continuation(self) -> Featurizer:
         """Do as `Featurizer.continuation`."""
-        words = self.words.continuation
-        assert isinstance(words, TextFeaturizer)
         featurizer = copy(self)
-        featurizer.words = words
+        featurizer.words = self.words.continuation
         return featurizer
 
     @property
@@ -392,8 +389,9 @@ def load_vectors(
         return words, None, None
     source = vectors.get("source")
     if source not in (BESIDE_TEXTS, BY_ENCODER):
-        expected = f"features.{VECTORS}source to be {BESIDE_TEXTS} or {BY_ENCODER}"
-        raise Corrupt("manifest", expected, source)
+        raise Corrupt(
+            "manifest", f"features.{VECTORS}source to be {BESIDE_TEXTS} or {BY_ENCODER}", source
+        )
     weight = vectors.get("weight")
     if (
         not isinstance(weight, int | float)
@@ -402,16 +400,14 @@ def load_vectors(
     ):
         raise Corrupt("manifest", f"features.{VECTORS}weight above 0", weight)
     mean = take(arrays, MEAN, "float32", (None,))
-    basis = take(arrays, BASIS, "float32", (len(mean), None))
-    tail = Tail(mean, basis, float(weight))
+    tail = Tail(mean, take(arrays, BASIS, "float32", (len(mean), None)), float(weight))
     names = _NAMES | (_ENCODER_NAMES if source == BY_ENCODER else set())
     if vectors != {**vectors, "numbers": len(mean), "dims": tail.dims} or vectors.keys() != names:
         raise Corrupt("manifest", f"features.{VECTORS}dims to be {tail.dims}", vectors)
     if source == BESIDE_TEXTS:
         return words, tail, None
     options = VectorParameters(prefix=vectors["prefix"], max_tokens=vectors["max_tokens"])
-    encoder = options.encoder(str(vectors["encoder"]), EncoderArrays.among(arrays))
-    return words, tail, encoder
+    return words, tail, options.encoder(str(vectors["encoder"]), EncoderArrays.among(arrays))
 
 
 _NAMES = {"source", "numbers", "dims", "weight"}

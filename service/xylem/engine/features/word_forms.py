@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from xylem.base import BadData
 from xylem.engine.features.languages import lemmas_of, stemmer_of, stop_list
 from xylem.engine.features.parameters import WordParameters
-from xylem.engine.features.tables import take_names
 from xylem.engine.features.words import Words, split_words, texts_between
-from xylem_store import I64, U8, NameTable, all_names, build_names, group_of, kernel
+from xylem_store import I64, U8, NameTable, all_names, build_names, group_of, kernel, names_in
 
 _SPACE = 32
 
@@ -63,8 +62,10 @@ class WordForms:
         form_of = self._cached_form
         spellings = data.split(b" ")  # faster than slices, if there is a space between all words
         if len(spellings) != len(words.start):
-            spans = zip(words.start.tolist(), words.end.tolist(), strict=True)
-            spellings = [data[start:end] for start, end in spans]
+            spellings = [
+                data[start:end]
+                for start, end in zip(words.start.tolist(), words.end.tolist(), strict=True)
+            ]
         forms = [form_of(word) if len(word) <= WORD_BYTES_MAX else word for word in spellings]
         sizes = np.fromiter(map(len, forms), np.int64, len(forms))
         joined = np.frombuffer(b"".join(forms), np.uint8)
@@ -157,7 +158,7 @@ def load_forms(
     """
     if not _change_words(parameters):
         return None
-    stops = build_names([]) if parameters.stop_words is None else take_names(arrays, stop_words)
+    stops = build_names([]) if parameters.stop_words is None else names_in(arrays, stop_words)
     return WordForms(stops, *_reform_of(parameters))
 
 
