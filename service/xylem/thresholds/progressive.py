@@ -133,10 +133,11 @@ class ProgressiveThresholds:
         `validation_macro_f` is of the late rows.
         """
         best = max(self._learners, key=self._macro_f)
-        version = manifest.model, manifest.version
         return {
             "method": "ofo",
-            "epoch": self._database.save(*version, self.tuned(), manifest.digest),
+            "epoch": self._database.save(
+                manifest.model, manifest.version, self.tuned(), manifest.digest
+            ),
             "rows": self.n_rows,
             "start": [best.start.a, best.start.b],
             "validation_macro_f": self._macro_f(best),

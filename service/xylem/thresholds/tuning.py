@@ -97,9 +97,12 @@ def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
     }
     if outcome.rejected is not None:
         method, macro_f = outcome.rejected
-        fallback = "one threshold for all labels, which is kept"
-        note = f"{method} has less macro-F on the validation rows than {fallback}"
-        facts |= {"instead_of": method, "instead_of_macro_f": macro_f, "note": note}
+        facts |= {
+            "instead_of": method,
+            "instead_of_macro_f": macro_f,
+            "note": f"{method} has less macro-F on the validation rows than one threshold for all "
+            "labels, which is kept",
+        }
     return facts
 
 
@@ -251,23 +254,19 @@ def tune_on(
     if request.objective != "macro":
         tuned = task.tuned(METHOD)
         figures = task.measure(tuned, valid)
-        test_figures = None if test is None else task.measure(tuned, test)
-        return [TuningOutcome(tuned, figures, test_figures)]
+        return [TuningOutcome(tuned, figures, test and task.measure(tuned, test))]
     single = task.tuned(SINGLE_THRESHOLD)
     single_f = task.measure(single, valid)
     outcomes = []
     for method in dict.fromkeys(request.methods):
-        tuned = single
-        figures = single_f
+        tuned = single if method == SINGLE_THRESHOLD else task.tuned(method)
+        figures = single_f if tuned is single else task.measure(tuned, valid)
         rejected = None
-        if method != SINGLE_THRESHOLD:
-            tuned = task.tuned(method)
-            figures = task.measure(tuned, valid)
-            if figures.macro_f < single_f.macro_f:
-                tuned = single
-                rejected = (method, figures.macro_f)
-                figures = single_f
-        test_figures = None if test is None else task.measure(tuned, test)
+        if figures.macro_f < single_f.macro_f:
+            rejected = (method, figures.macro_f)
+            tuned = single
+            figures = single_f
+        test_figures = test and task.measure(tuned, test)
         outcomes.append(TuningOutcome(tuned, figures, test_figures, kappa, rejected))
     return outcomes
 
@@ -299,8 +298,14 @@ def keep(
             if shadow
             else replace_state(connection, head, TUNED, tuned)
         )
-        state = {"model": name, "version": version, "epoch": head.epoch, "shadow": shadow}
-        report = {**state, **facts[0], "methods": facts}
+        report = {
+            "model": name,
+            "version": version,
+            "epoch": head.epoch,
+            "shadow": shadow,
+            **facts[0],
+            "methods": facts,
+        }
         if on_keep is not None:
             on_keep(connection, report)
     return report
@@ -374,18 +379,12 @@ class _Task(NamedTuple):
 
     def measure(self, tuned: Tuned, rows: Labelled) -> FMeasures:
         """Return how good thresholds are on some rows."""
-        thresholds = self.predictor.node_thresholds(tuned.thresholds)
-        n_rows = rows.rows.n_rows
-
-        def show(done: int) -> None:
-            self.on_progress(f"measure {tuned.method}", done, n_rows)
-
         decisions = predict_all(
             self.predictor,
             rows.rows,
-            thresholds,
+            self.predictor.node_thresholds(tuned.thresholds),
             self.request.threads,
-            show,
+            lambda done: self.on_progress(f"measure {tuned.method}", done, rows.rows.n_rows),
             tuned.aim.limit,
         )
         return f_measures(PredictedRows(*decisions), rows.truth, self.request.empty)
@@ -401,9 +400,6 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     read = start_for(manifest.link, model.arrays, manifest.data.rows)
     lenient_start = read._replace(power=max(POWER_MIN, _POWER_SHARE * read.power))
 
-    def show(done: int) -> None:
-        on_progress("estimates", done, valid.rows.n_rows)
-
     def ask(floor: F32) -> Estimates:
         keeper = EstimateKeeper(floor, request.estimates_max)
         for predictions in predict_parts(
@@ -411,7 +407,7 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
             valid.rows,
             lambda: predictor.node_thresholds(keeper.floor),
             request.threads,
-            show,
+            lambda done: on_progress("estimates", done, valid.rows.n_rows),
         ):
             keeper.add(predictions.ptr, predictions.labels, predictions.scores)
         return keeper.all()
@@ -439,8 +435,7 @@ def carried(
     label_counts, n_rows  of the version, as `ofo.lower_bounds` takes them
     """
     counters = no_counts(n_labels)
-    bounds = lower_bounds(label_counts, n_rows, n_labels)
-    thresholds = thresholds_of(counters, tuned.start, bounds)
+    thresholds = thresholds_of(counters, tuned.start, lower_bounds(label_counts, n_rows, n_labels))
     thresholds[unchanged] = tuned.thresholds[unchanged]
     for new_counter, old_counter in zip(counters, tuned.counters, strict=True):
         new_counter[unchanged] = old_counter[unchanged]
@@ -466,8 +461,12 @@ def learn(
     """
     counts = np.empty(0, np.int64) if label_counts is None else label_counts
     moving = ThresholdCounters(begun, predictor, counts, n_rows)
-    arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
-    events = instances_of(SparseRows(*arrays, rows.n_features), truth)
+    events = instances_of(
+        SparseRows(
+            writeable(rows.indptr), writeable(rows.indices), writeable(rows.values), rows.n_features
+        ),
+        truth,
+    )
     for first in range(0, rows.n_rows, 100):
         on_progress("ofo", first, rows.n_rows)
         moving.count(events, np.arange(first, min(first + 100, rows.n_rows)))

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -40,15 +41,9 @@ class Events(NamedTuple):
 
 def event_keys(model: str, event_ids: Sequence[str]) -> list[bytes]:
     """Return the key of each event of a model, EVENT_KEY_BYTES long, by which it is remembered."""
-    of_model = hashlib.blake2b(
-        model.encode() + b"\0", digest_size=EVENT_KEY_BYTES, person=b"xylem-event"
-    )
-    keys = []
-    for event_id in event_ids:
-        hashed = of_model.copy()
-        hashed.update(event_id.encode())
-        keys.append(hashed.digest())
-    return keys
+    prefix = model.encode() + b"\0"
+    hash_key = partial(hashlib.blake2b, digest_size=EVENT_KEY_BYTES, person=b"xylem-event")
+    return [hash_key(prefix + event_id.encode()).digest() for event_id in event_ids]
 
 
 def instances_of(rows: SparseRows, labels: LabelRows, keys: Sequence[bytes] = ()) -> Events:

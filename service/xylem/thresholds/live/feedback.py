@@ -245,8 +245,7 @@ class FeedbackWriter:
 
     def _checkpoint(self, live: ServedThresholds) -> None:
         key = live.model, live.version
-        newest = self._checkpoints.setdefault(key, live.epoch)
-        if live.epoch - newest < CHECKPOINT_EPOCHS:
+        if live.epoch - self._checkpoints.setdefault(key, live.epoch) < CHECKPOINT_EPOCHS:
             return
         with live.lock, self._database.write() as connection:
             head = state.lock_head(connection, *key, live.digest)

@@ -141,15 +141,15 @@ class ServedThresholds:
         from xylem.thresholds.live.shadow import Shadow, read_shadow
         from xylem.thresholds.store import state
 
-        changes = None
-        if (
-            self._served is not None
+        changes = (
+            state.changes_since(connection, head, self.epoch)
+            if self._served is not None
             and head.epoch >= self.epoch
             and head.base_epoch == self.base_epoch
-        ):
-            changes = state.changes_since(connection, head, self.epoch)
-        kinds = {change.kind for change in changes or ()}
-        if changes is None or kinds - {state.FEEDBACK, state.SCORED, state.HALVED}:
+            else None
+        )
+        followed_kinds = {state.FEEDBACK, state.SCORED, state.HALVED}
+        if changes is None or {change.kind for change in changes} - followed_kinds:
             tuned = state.present_state(connection, head)
             saved = read_shadow(connection, head)
             shadow = None if saved is None else Shadow(saved, self._new_counters(saved.candidate))

@@ -235,21 +235,25 @@ class ThresholdCounters:
         """
         ends = np.full(len(chosen) + 1, self.journal_end)
         rows = self._traversal.rows_to_search(events.rows, chosen)
-        true = events.labels
-        predicted = events.predicted
         longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
         # floats, even if they are given as integers: a kernel is compiled for each type
         a, b, power, scale = map(float, self.start)
-        training_counts = self._label_counts, self._n_rows
         thresholds, nodes = self._label_thresholds
-        counters = self._hits, self._marks, thresholds, (a, b, power, scale), *training_counts
+        counters = (
+            self._hits,
+            self._marks,
+            thresholds,
+            (a, b, power, scale),
+            self._label_counts,
+            self._n_rows,
+        )
         aim = self.aim.for_kernel((self._hits, self._marks), self.start, self.convention)
         search_threshold: float | NodeThresholds = nodes
         mask = None
         if self.aim.objective != "macro":
             search_threshold = float(self.start.score_of(np.array(LEAST)))
             mask = self._traversal.label_mask(among=allowed) if len(allowed) else None
-        columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
+        columns = *rows[:3], *events.labels[:2], *events.predicted[:2], events.epochs
         n_counted = 0
         try:
             with self._traversal.row_search(search_threshold, longest, mask) as search:
@@ -335,13 +339,12 @@ class ThresholdCounters:
 
     def snapshot(self) -> Tuned:
         """Return a copy of the state."""
-        counters = Counters(self._hits.astype(np.int64), self._marks.astype(np.int64))
         return Tuned(
             method=self.method,
             convention=self.convention,
             start=self.start,
             thresholds=self.thresholds.copy(),
-            counters=counters,
+            counters=Counters(self._hits.astype(np.int64), self._marks.astype(np.int64)),
             aim=self.aim._replace(sums=self.aim.sums.copy()),
         )
 

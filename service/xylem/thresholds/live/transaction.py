@@ -56,11 +56,11 @@ class FeedbackTransaction:
         """
         while len(chosen):
             until_full = EVENTS_LOGGED_MAX - self._n_events
-            until_halved = math.inf
-            if self._halve_events:
-                until_halved = (
-                    self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
-                )
+            until_halved = (
+                self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
+                if self._halve_events
+                else math.inf
+            )
             n_next = min(until_full, until_halved, len(chosen))
             self._count(events, chosen[:n_next], allowed)
             if n_next in (until_full, until_halved):

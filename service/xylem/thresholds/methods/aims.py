@@ -105,8 +105,9 @@ class Aim(NamedTuple):
     @classmethod
     def begin(cls, objective: Objective) -> Self:
         """Return an objective before the first row."""
-        limit = None if objective == "macro" else LIMITS[-1]
-        return cls(objective, limit, np.zeros(N_SUMS, np.int64))
+        return cls(
+            objective, None if objective == "macro" else LIMITS[-1], np.zeros(N_SUMS, np.int64)
+        )
 
     def instance_f(self) -> float | None:
         """Return the mean F of the rows at the best pair, 0 to 1; None before the first row."""

@@ -54,8 +54,9 @@ class EstimateKeeper:
             self.floor = np.maximum(self.floor, cut)
             for i, part in enumerate(self._parts):
                 passes = part.values >= cut
-                indptr = offsets(passes)[part.indptr]
-                self._parts[i] = SparseRows(indptr, part.indices[passes], part.values[passes], 1)
+                self._parts[i] = SparseRows(
+                    offsets(passes)[part.indptr], part.indices[passes], part.values[passes], 1
+                )
 
     def all(self) -> Estimates:
         """Return the estimates of all rows."""

@@ -38,8 +38,7 @@ def fta(
 
     Cost: one pass over the estimates, 16 bytes a label and value of the grid. Deterministic.
     """
-    grid = np.maximum(np.array(GRID)[:, None], bounds).astype(np.float64)
-    scores = reading.score_of(grid)
+    scores = reading.score_of(np.maximum(np.array(GRID)[:, None], bounds).astype(np.float64))
     counts = Counters(*np.zeros((2, *scores.shape), np.int64))
     _count_last(estimates.labels, estimates.scores, mark_hits(estimates, truth), scores, *counts)
     for values in counts:  # int64[G, K]: an estimate that reaches a value reaches all lower ones
@@ -50,8 +49,7 @@ def fta(
     best = len(GRID) - 1 - int(np.argmax(f.mean(axis=1)[::-1]))
     places = np.arange(len(GRID))
     order = np.lexsort((-places, np.abs(places - best)))
-    best_of_label = order[np.argmax(f[order], axis=0)]
-    chosen = np.where(n_true >= SUPPORT, best_of_label, best)
+    chosen = np.where(n_true >= SUPPORT, order[np.argmax(f[order], axis=0)], best)
     return scores[chosen, np.arange(truth.n_labels)], scores[best]
 
 
@@ -91,7 +89,6 @@ def sto(
     ptr = offsets(np.bincount(estimates.labels, minlength=truth.n_labels))
     n_true = np.bincount(truth.indices, minlength=truth.n_labels)
     thresholds = np.empty(truth.n_labels, np.float32)
-    f_without_marks = 1.0 if empty == "one" else 0.0
     _best_cuts(
         ptr,
         estimates.scores[order],
@@ -99,7 +96,7 @@ def sto(
         n_true,
         floor,
         common_threshold,
-        f_without_marks,
+        1.0 if empty == "one" else 0.0,
         thresholds,
     )
     return thresholds

@@ -133,8 +133,10 @@ def check_start(start: Start) -> Start:
             f"start values of OFO: expected 0 < a and 2 a <= b, finite, found a = {start.a}, "
             f"b = {start.b}"
         )
-    ranges = ("power", start.power, POWER_MIN, POWER_MAX), ("scale", start.scale, 1, SCALE_MAX)
-    for name, value, low, high in ranges:
+    for name, value, low, high in (
+        ("power", start.power, POWER_MIN, POWER_MAX),
+        ("scale", start.scale, 1, SCALE_MAX),
+    ):
         if not low <= value <= high:
             raise BadParameter(
                 f"{name} of scores: expected a number from {low} to {high}, found {value}"
@@ -153,9 +155,8 @@ def counts_that_bound(arrays: Mapping[str, NDArray[Any]]) -> I64 | None:
     None if they were not counted (models of other libraries), and if scores are re-ranked and not
     calibrated (see the module's docstring).
     """
-    if has_rerank(arrays) and not has_calibration(arrays):
-        return None
-    return arrays.get(LABEL_COUNTS)
+    is_reranked = has_rerank(arrays) and not has_calibration(arrays)
+    return None if is_reranked else arrays.get(LABEL_COUNTS)
 
 
 def lower_bounds(label_counts: I64 | None, n_rows: int, n_labels: int) -> F32:

@@ -47,21 +47,18 @@ def choose_start(
     first in the grid is chosen. Cost: a pass over the estimates for each pair of the grid, 117 at
     most. Deterministic.
     """
-    n_rows = len(estimates.ptr) - 1
-    best = reading
-    best_f = -1.0
-    for a in A_GRID:
-        if a > max(A_ALWAYS, n_rows):
-            break
-        for ratio in RATIO_GRID:
-            start = reading._replace(a=a, b=a * ratio)
-            f = 100.0 * count_at(estimates, truth, replay(estimates, truth, bounds, start)).macro_f(
-                empty
-            )
-            if f > best_f:
-                best = start
-                best_f = f
-    return best
+
+    def macro_f(start: Start) -> float:
+        thresholds = replay(estimates, truth, bounds, start)
+        return 100.0 * count_at(estimates, truth, thresholds).macro_f(empty)
+
+    starts = [
+        reading._replace(a=a, b=a * ratio)
+        for a in A_GRID
+        if a <= max(A_ALWAYS, len(estimates.ptr) - 1)
+        for ratio in RATIO_GRID
+    ]
+    return max(starts, key=macro_f)
 
 
 def replay(estimates: Estimates, truth: LabelRows, bounds: F32, start: Start) -> F32:
@@ -148,20 +145,18 @@ def choose_kappa(
     Among equally good values the lowest is chosen. Cost: the method runs twice for each value of
     the grid, on half of the estimates.
     """
-    n_rows = len(estimates.ptr) - 1
-    is_first = np.random.default_rng(seed).permutation(n_rows) % 2 == 0
-    halves = []
-    for chosen in map(np.flatnonzero, (is_first, ~is_first)):
-        rows = SparseRows(*estimates[:3], truth.n_labels).take(chosen)
-        halves.append((Estimates(*rows[:3], estimates.floor), truth.take(chosen)))
-    best = 1 / C_GRID[0]
-    best_f = -1.0
-    for c in C_GRID:
+    is_first = np.random.default_rng(seed).permutation(len(estimates.ptr) - 1) % 2 == 0
+    rows = SparseRows(*estimates[:3], truth.n_labels)
+    halves = [
+        (Estimates(*rows.take(chosen)[:3], estimates.floor), truth.take(chosen))
+        for chosen in map(np.flatnonzero, (is_first, ~is_first))
+    ]
+
+    def macro_f(c: int) -> float:
         raised_bounds = np.maximum(bounds, np.float32(1 / c))
-        f = 0.0
-        for tuning_half, test_half in (halves, halves[::-1]):
-            f += 100.0 * count_at(*test_half, find(*tuning_half, raised_bounds)).macro_f(empty)
-        if f > best_f:
-            best = 1 / c
-            best_f = f
-    return best
+        return sum(
+            100.0 * count_at(*test_half, find(*tuning_half, raised_bounds)).macro_f(empty)
+            for tuning_half, test_half in (halves, halves[::-1])
+        )
+
+    return 1 / max(C_GRID, key=macro_f)

@@ -88,8 +88,9 @@ def settled(tuned: Tuned) -> Tuned:
     if tuned.aim.objective == "macro":
         return tuned
     threshold, limit = tuned.aim.common_threshold(tuned.counters, tuned.start)
-    thresholds = np.full(len(tuned.thresholds), threshold)
-    return tuned._replace(thresholds=thresholds, aim=tuned.aim._replace(limit=limit))
+    return tuned._replace(
+        thresholds=np.full(len(tuned.thresholds), threshold), aim=tuned.aim._replace(limit=limit)
+    )
 
 
 _FORMAT = b"xylem-thresholds 1"
@@ -153,7 +154,7 @@ def decode_state(data: bytes) -> Tuned:
             or head["method"] not in METHODS
         ):
             raise ValueError(f"{form[:40]!r} {line[:200]!r}")
-        raw = _unpacked(packed, n_labels * _BYTES_A_LABEL)
+        raw = _unpacked(packed, n_labels * _BYTES_A_LABEL, "thresholds of a version")
         thresholds = np.frombuffer(raw, "<f4", n_labels).astype(np.float32)
         hits = np.frombuffer(raw, "<i8", n_labels, 4 * n_labels).astype(np.int64)
         marks = np.frombuffer(raw, "<i8", n_labels, 12 * n_labels).astype(np.int64)
@@ -163,16 +164,15 @@ def decode_state(data: bytes) -> Tuned:
             or (2 * hits > marks).any()
         ):
             raise ValueError("thresholds or counters out of their range")
-        start = check_start(Start(*(float(head[name]) for name in Start._fields)))
         return Tuned(
             method=head["method"],
             convention=head["convention"],
-            start=start,
+            start=check_start(Start(*(float(head[name]) for name in Start._fields))),
             thresholds=thresholds,
             counters=Counters(hits, marks),
             aim=_aim_of(head),
         )
-    except (ValueError, KeyError, TypeError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise DatabaseUnavailable(f"expected thresholds of a version, found {error}") from error
 
 
@@ -191,23 +191,30 @@ def _aim_of(head: dict[str, Any]) -> Aim:
     return aim
 
 
-def _unpacked(packed: bytes, n_bytes: int) -> bytes:
+def _unpacked(packed: bytes, n_bytes: int, expected: str) -> bytes:
     """Decompress exactly n_bytes; never more than one byte beyond them.
 
-    Raises ValueError for any other length, and zlib's error.
+    Raises DatabaseUnavailable for any other length or bytes, with what was expected.
     """
     unpacking = zlib.decompressobj()
-    raw = unpacking.decompress(packed, n_bytes + 1)
+    try:
+        raw = unpacking.decompress(packed, n_bytes + 1)
+    except zlib.error as error:
+        raise DatabaseUnavailable(f"expected {expected}, found {error}") from error
     if len(raw) != n_bytes or not unpacking.eof:
-        raise ValueError(f"{len(raw)} bytes instead of {n_bytes}")
+        length = f"{len(raw)} bytes instead of {n_bytes}"
+        raise DatabaseUnavailable(f"expected {expected}, found {length}")
     return raw
 
 
 def encode_deltas(deltas: Deltas) -> bytes:
     """Encode the changes of a block of feedback."""
-    hits = deltas.hits.astype("<u2")
-    marks = deltas.marks.astype("<u2")
-    arrays = deltas.labels.astype("<i4"), deltas.thresholds.astype("<f4"), hits, marks
+    arrays = (
+        deltas.labels.astype("<i4"),
+        deltas.thresholds.astype("<f4"),
+        deltas.hits.astype("<u2"),
+        deltas.marks.astype("<u2"),
+    )
     return b"".join(array.tobytes() for array in arrays)
 
 
@@ -224,8 +231,12 @@ def decode_deltas(data: bytes, n_labels: int) -> Deltas:
         raise DatabaseUnavailable(
             f"expected changes by feedback to {n_labels} labels, found other bytes"
         )
-    hits = np.frombuffer(data, "<u2", n, 8 * n).astype(np.int32)
-    return Deltas(labels, hits, np.frombuffer(data, "<u2", n, 10 * n).astype(np.int32), thresholds)
+    return Deltas(
+        labels=labels,
+        hits=np.frombuffer(data, "<u2", n, 8 * n).astype(np.int32),
+        marks=np.frombuffer(data, "<u2", n, 10 * n).astype(np.int32),
+        thresholds=thresholds,
+    )
 
 
 class Scored(NamedTuple):
@@ -275,10 +286,7 @@ def decode_sums(data: bytes | None) -> tuple[I64, I64]:
     """Decode what was added to both sums. Raises DatabaseUnavailable for other bytes."""
     if data is None:
         return NO_SUMS, NO_SUMS
-    try:
-        raw = _unpacked(data, 2 * NO_SUMS.nbytes)
-    except (ValueError, zlib.error) as error:
-        raise DatabaseUnavailable(f"expected sums of F by row, found {error}") from error
+    raw = _unpacked(data, 2 * NO_SUMS.nbytes, "sums of F by row")
     sums = np.frombuffer(raw, "<i8").astype(np.int64).reshape(2, N_SUMS)
     return sums[0], sums[1]
 
@@ -292,9 +300,6 @@ def encode_scores(scores: Sequence[Counters]) -> bytes:
 
 def decode_scores(data: bytes, n_labels: int) -> tuple[Counters, Counters]:
     """Decode two pairs of counters. Raises DatabaseUnavailable for other bytes."""
-    try:
-        raw = _unpacked(data, 32 * n_labels)
-    except (ValueError, zlib.error) as error:
-        raise DatabaseUnavailable(f"expected the scores of a candidate, found {error}") from error
+    raw = _unpacked(data, 32 * n_labels, "the scores of a candidate")
     numbers = np.frombuffer(raw, "<i8").astype(np.int64).reshape(4, n_labels)
     return Counters(numbers[0], numbers[1]), Counters(numbers[2], numbers[3])

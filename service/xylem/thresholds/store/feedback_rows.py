@@ -2,7 +2,7 @@
 
 A row is a line of a data file, `{"event_id": ..., "text": ..., "labels": [...]}`. A model has a
 maximal number of rows, and each row is kept for a maximal number of days; the oldest are removed
-first, within TRIM_SECONDS. This module also remembers the keys of events, so that each counts once.
+first, within TRIM_SECONDS.
 """
 
 import math
@@ -55,10 +55,13 @@ def add_rows(connection: Connection, model: str, rows: Sequence[tuple[bytes, byt
     """Store rows, each the key of its event and its line. An event's first row stays."""
     if rows:
         arrived_at = now(connection)
-        values = [
-            {"model": model, "event_key": key, "at": arrived_at, "line": line} for key, line in rows
-        ]
-        connection.execute(insert_new(connection, FEEDBACK_ROWS), values)
+        connection.execute(
+            insert_new(connection, FEEDBACK_ROWS),
+            [
+                {"model": model, "event_key": key, "at": arrived_at, "line": line}
+                for key, line in rows
+            ],
+        )
 
 
 def newest_number(connection: Connection) -> int:
@@ -129,8 +132,8 @@ class FeedbackRows:
     def trim(self) -> None:
         """Remove rows that are too many, and those that are too old if the time is certain."""
         with self._database.read() as connection:
-            counts = connection.execute(select(_R.model, func.count()).group_by(_R.model)).all()
-            self.row_counts = {row.model: row[1] for row in counts}
+            query = select(_R.model, func.count()).group_by(_R.model)
+            self.row_counts = {row.model: row[1] for row in connection.execute(query)}
             oldest = {
                 model: connection.execute(_oldest(model, _R.at, 1)).scalar()
                 for model in self.row_counts

@@ -54,10 +54,9 @@ def label_history(
     cannot be decoded.
     """
     points_by_epoch = {
-        point.epoch: point for point in _log_points(connection, head, label, n_labels)
-    }
-    points_by_epoch |= {
-        point.epoch: point for point in _checkpoint_points(connection, head, label, n_labels)
+        point.epoch: point
+        for find_points in (_log_points, _checkpoint_points)  # checkpoints win
+        for point in find_points(connection, head, label, n_labels)
     }
     points = [points_by_epoch[epoch] for epoch in sorted(points_by_epoch)]
     if len(points) <= POINTS_MAX:
@@ -72,10 +71,8 @@ def _checkpoint_points(
     table = CHECKPOINTS.c
     query = select(table.epoch, table.created_at, table.kind, table.state)
     query = query.where(table.version_id == head.id, table.epoch <= head.epoch)
-    n_states = max(1, STATE_LABELS_MAX // n_labels)
-    for epoch, created_at, kind, state in connection.execute(
-        query.order_by(table.epoch.desc()).limit(n_states)
-    ):
+    query = query.order_by(table.epoch.desc()).limit(max(1, STATE_LABELS_MAX // n_labels))
+    for epoch, created_at, kind, state in connection.execute(query):
         thresholds = decode_state(state).thresholds
         if label < len(thresholds):
             yield PastThreshold(epoch, created_at, kind, thresholds[label])

@@ -141,8 +141,10 @@ def lock_head(connection: Connection, model: str, version: int, digest: str | No
     """
     head = find_head(connection, model, version, digest, lock=True)
     if head is None:
-        values = {"model": model, "version": version, "epoch": 0, "base_epoch": 0, "n_events": 0}
-        connection.execute(insert_new(connection, VERSIONS), values)
+        connection.execute(
+            insert_new(connection, VERSIONS),
+            {"model": model, "version": version, "epoch": 0, "base_epoch": 0, "n_events": 0},
+        )
         head = find_head(connection, model, version, digest, lock=True)
         assert head is not None
     if head.digest is None and digest is not None:
@@ -303,10 +305,16 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
 
     Removed are checkpoints beyond CHECKPOINTS_MAX, and the log that nobody needs any more.
     """
-    values = {"version_id": head.id, "epoch": head.epoch, "kind": kind, "created_at": time.time()}
     connection.execute(
         insert_new(connection, CHECKPOINTS),
-        {**values, "state": encode_state(tuned), "objective": tuned.aim.objective},
+        {
+            "version_id": head.id,
+            "epoch": head.epoch,
+            "kind": kind,
+            "created_at": time.time(),
+            "state": encode_state(tuned),
+            "objective": tuned.aim.objective,
+        },
     )
     states = checkpoints(connection, head)
     oldest = states[:CHECKPOINTS_MAX][-1].epoch
@@ -314,8 +322,9 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     log_start = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
     shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
     log_start = min(log_start, *connection.execute(shadowed).scalars(), head.epoch)
-    old = CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest
-    connection.execute(delete(CHECKPOINTS).where(*old))
+    connection.execute(
+        delete(CHECKPOINTS).where(CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest)
+    )
     connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= log_start))
 
 
@@ -329,8 +338,9 @@ def find_secret(connection: Connection, name: str) -> bytes | None:
 
 def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
     """Return a secret by its name, the same for all replicas; the first caller makes it."""
-    value = os.urandom(n_bytes)
-    connection.execute(insert_new(connection, SECRETS), {"name": name, "value": value})
+    connection.execute(
+        insert_new(connection, SECRETS), {"name": name, "value": os.urandom(n_bytes)}
+    )
     return bytes(
         connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one()
     )
@@ -425,13 +435,12 @@ def append(
     """
     epoch = head.epoch + 1
     base_epoch = epoch if kind in (TUNED, RESTORED, SWITCHED, RESET) else head.base_epoch
-    now = time.time()
     _LOG_CHANGE.run(
         connection,
         version_id=head.id,
         epoch=epoch,
         kind=kind,
-        created_at=now,
+        created_at=time.time(),
         payload=payload,
         sums=sums,
     )
