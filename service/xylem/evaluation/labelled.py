@@ -60,8 +60,11 @@ class Labelled(NamedTuple):
         if weights is None:
             return self
         rows = weights.copies(np.random.default_rng(0))
-        labels = self.labels.take(rows)._replace(weights=None)
-        return self._replace(rows=self.rows.take(rows), labels=labels, unknown=self.unknown[rows])
+        return self._replace(
+            rows=self.rows.take(rows),
+            labels=self.labels.take(rows)._replace(weights=None),
+            unknown=self.unknown[rows],
+        )
 
     def rows_learnt(self, model: Model) -> tuple[int, int]:
         """Return two numbers of rows: those with a label that a version has learnt, and the others.
@@ -100,9 +103,8 @@ class Labelled(NamedTuple):
 
 def labelled_dataset(dataset: Dataset, featurizer: Featurizer) -> Labelled:
     """Return the labelled rows of a data set. Raises BadInput."""
-    rows = featurizer.transform_dataset(dataset)
     return Labelled(
-        rows,
+        featurizer.transform_dataset(dataset),
         dataset.labels,
         dataset.unknown_labels,
         source=DataInfo(dataset.source, dataset.n_rows, dataset.sha256),

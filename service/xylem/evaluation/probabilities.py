@@ -221,8 +221,7 @@ class ThresholdSweep:
         n_true  as in `points`
         """
         n, hits = self._counts_reaching()
-        f = 2.0 * hits / np.maximum(n + n_true, 1)
-        return (STEPS - int(np.argmax(f[::-1]))) / STEPS
+        return (STEPS - int(np.argmax((2.0 * hits / np.maximum(n + n_true, 1))[::-1]))) / STEPS
 
     def _counts_reaching(self) -> I64:
         """Return the predictions, and the true ones, that reach each threshold, int64[2, STEPS]."""

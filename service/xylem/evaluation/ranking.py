@@ -130,12 +130,11 @@ def row_sums(
     n_true = np.diff(labels.indptr) + unknown
     best = np.cumsum(gains)[np.minimum(np.arange(k), np.maximum(n_true, 1)[:, None] - 1)]
     cells = row[hit], rank[hit]
-    sums = RowSums(
+    return RowSums(
         _running_sums(cells, 1.0, best.shape),
         _running_sums(cells, gains[rank[hit]], best.shape),
         best,
-    )
-    return sums, is_true
+    ), is_true
 
 
 def ranking_metrics(
@@ -175,8 +174,9 @@ def ranking_metrics(
         ("nDCG", sums.gain / sums.ideal, (1, 1, 1)),
     ):
         for k, divisor in zip(KS, divisors, strict=True):
-            mean = np.average(table[:, k - 1], weights=of_rows)
-            figures[f"{name}@{k}"] = 100.0 * float(mean) / divisor
+            figures[f"{name}@{k}"] = (
+                100.0 * float(np.average(table[:, k - 1], weights=of_rows)) / divisor
+            )
     for name, gains, ideal in (
         ("PSP", np.ones(k_max), 1.0),
         ("PSnDCG", _discounts(k_max), sums.ideal),
@@ -189,8 +189,7 @@ def ranking_metrics(
         )
         ratios = np.divide(weighed, ideal_sums, out=np.zeros(k_max), where=ideal_sums > 0)
         figures |= {f"{name}@{k}": 100.0 * float(ratios[k - 1]) for k in KS}
-    n_true = np.maximum(np.diff(labels.indptr) + unknown, 1)
-    recall = sums.hits[:, RECALL_K - 1] / n_true
+    recall = sums.hits[:, RECALL_K - 1] / np.maximum(np.diff(labels.indptr) + unknown, 1)
     figures[f"R@{RECALL_K}"] = 100.0 * float(np.average(recall, weights=of_rows))
     return figures
 
@@ -280,9 +279,10 @@ def f_measures(predicted: PredictedRows, truth: Truth, empty: EmptyConvention) -
     )
     rows = np.stack([hits, np.diff(labels.indptr) + unknown + np.diff(predicted.ptr)], axis=1)
     sums = rows.sum(0) if of_rows is None else of_rows.astype(np.float64) @ rows
-    of_labels = count_labels(predicted, labels).f(empty)
     return FMeasures(
-        100.0 * float(of_labels.sum()) / (labels.n_labels + n_unknown),
+        100.0
+        * float(count_labels(predicted, labels).f(empty).sum())
+        / (labels.n_labels + n_unknown),
         100.0 * float(f_scores(sums[None], empty)[0]),
         100.0 * float(np.average(f_scores(rows, empty), weights=of_rows)),
         empty,

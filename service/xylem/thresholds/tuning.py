@@ -395,8 +395,10 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     manifest = model.manifest
     predictor = make_predictor(model)
     counted = counts_that_bound(model.arrays), manifest.data.rows
-    least = KAPPA if request.kappa == AUTO else request.kappa
-    kappa = np.maximum(lower_bounds(*counted, manifest.n_labels), np.float32(least))
+    kappa = np.maximum(
+        lower_bounds(*counted, manifest.n_labels),
+        np.float32(KAPPA if request.kappa == AUTO else request.kappa),
+    )
     read = start_for(manifest.link, model.arrays, manifest.data.rows)
     lenient_start = read._replace(power=max(POWER_MIN, _POWER_SHARE * read.power))
 
@@ -459,8 +461,9 @@ def learn(
 
     label_counts, n_rows  as `ofo.lower_bounds` takes them
     """
-    counts = np.empty(0, np.int64) if label_counts is None else label_counts
-    moving = ThresholdCounters(begun, predictor, counts, n_rows)
+    moving = ThresholdCounters(
+        begun, predictor, np.empty(0, np.int64) if label_counts is None else label_counts, n_rows
+    )
     events = instances_of(
         SparseRows(
             writeable(rows.indptr), writeable(rows.indices), writeable(rows.values), rows.n_features

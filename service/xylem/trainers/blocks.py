@@ -192,8 +192,9 @@ class _SolveWork:
         for block in blocks:
             node_rows, positive, row_weights = self._rows_in(block.get().labels, node, bounds)
             n_rows.append(len(node_rows))
-            is_positive = positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1
-            n_block, n_block_positive = count_positives(is_positive, None, row_weights)
+            n_block, n_block_positive = count_positives(
+                positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1, None, row_weights
+            )
             n_positive += n_block_positive
             n_all += n_block
         costs = solving.costs_at(self.n_root, n_all, n_positive)
@@ -346,8 +347,9 @@ def train_blocks(
     def done(work: _Work, solved: list[Chunk]) -> None:
         nonlocal n_done
         if work.tile >= 0:
-            children = work.tile * LANES + np.arange(len(solved[0].bias), dtype=np.int32)
-            tiles[work.nodes[0]].append((solved[0], children))
+            tiles[work.nodes[0]].append(
+                (solved[0], work.tile * LANES + np.arange(len(solved[0].bias), dtype=np.int32))
+            )
         else:
             for node, chunk in zip(work.nodes, solved, strict=True):
                 chunks[node] = chunk

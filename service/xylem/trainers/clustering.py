@@ -43,8 +43,9 @@ def _halve(item: _Subtree, vectors: SparseRows) -> I32:
 def _divide(part: _Part, vectors: SparseRows) -> tuple[I32, I64]:
     """Return the labels of a part ordered by cluster, and the bounds of the clusters."""
     _, members, n_clusters, seed = part
-    rank = np.zeros(vectors.n_features, np.int32)
-    return members, kmeans(vectors, members, n_clusters, seed, rank)
+    return members, kmeans(
+        vectors, members, n_clusters, seed, np.zeros(vectors.n_features, np.int32)
+    )
 
 
 def _halvings(n_labels: int, n_levels: int, seed: int) -> tuple[list[I64], list[list[_Halving]]]:
@@ -102,12 +103,15 @@ def balanced_shape(
         part_halvings: list[list[_Halving]] = [[] for _ in parts]
         for halving in chain.from_iterable(halvings_of[level:last]):
             part_halvings[bisect_right(parts, halving[0]) - 1].append(halving)
-        items = (
-            (start, labels[start:end].copy(), part_halvings[part])
-            for part, (start, end) in enumerate(pairwise(parts))
-            if part_halvings[part]
+        tools.crew.steps(
+            halve,
+            (
+                (start, labels[start:end].copy(), part_halvings[part])
+                for part, (start, end) in enumerate(pairwise(parts))
+                if part_halvings[part]
+            ),
+            done,
         )
-        tools.crew.steps(halve, items, done)
         tools.progress(STAGE, last, halvings)
         level = last
     return join(labels, [bounds_of[level] for level in range(1, halvings + 1) if level in cuts])
@@ -139,11 +143,19 @@ def kmeans_shape(
     for level in range(depth - 1):
         inner.append(bounds)
         large = np.flatnonzero(np.diff(bounds) > leaf_size).tolist()
-        parts = (
-            (start, labels[start : bounds[p + 1]].copy(), arity, derived_seed(tools.seed, level, p))
-            for p, start in zip(large, bounds[large].tolist(), strict=True)
+        tools.crew.steps(
+            divide,
+            (
+                (
+                    start,
+                    labels[start : bounds[p + 1]].copy(),
+                    arity,
+                    derived_seed(tools.seed, level, p),
+                )
+                for p, start in zip(large, bounds[large].tolist(), strict=True)
+            ),
+            done,
         )
-        tools.crew.steps(divide, parts, done)
         tools.progress(STAGE, level + 1, depth - 1)
         divided = np.unique(np.concatenate(inner))
         if len(divided) == len(bounds):

@@ -80,8 +80,10 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
 def _deal(block: RowsHandle, seed: int, n_parts: int) -> list[TrainingSet]:
     """Deal the rows of a block at random to n_parts parts."""
     data = block.get()
-    order = np.random.default_rng(seed).permutation(data.n_rows)
-    return [data.take(np.sort(part)) for part in np.array_split(order, n_parts)]
+    return [
+        data.take(np.sort(part))
+        for part in np.array_split(np.random.default_rng(seed).permutation(data.n_rows), n_parts)
+    ]
 
 
 def deal_blocks(blocks: Blocks, tools: Tools) -> list[RowsHandle]:
@@ -131,8 +133,10 @@ def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
     """
     if idf == "no":
         return None
-    counts = tools.crew.mapped(Calls(_count_features), blocks.handles)
-    return with_tail(reduce(add, counts).factors(idf), blocks.census.tail)
+    return with_tail(
+        reduce(add, tools.crew.mapped(Calls(_count_features), blocks.handles)).factors(idf),
+        blocks.census.tail,
+    )
 
 
 def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:

@@ -255,8 +255,11 @@ def estimate_label_tree(
 ) -> SizeEstimate:
     """Return a bound on the size of the model that `fit_label_tree` would train on these rows."""
     data = data._replace(rows=weigh(data.rows, parameters.idf, data.labels.weights).rows)
-    shapes = [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)]
-    return estimate_size(data, shapes, tools)
+    return estimate_size(
+        data,
+        [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)],
+        tools,
+    )
 
 
 def _estimate_blocks(
@@ -291,8 +294,13 @@ def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Reg
         )
 
     group_max = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX
-    solving = parameters.solving(rows.n_rows, len(rows.indices), rows.tail)
-    return Regrowth(solving, parameters.idf, members, divide, group_max)
+    return Regrowth(
+        parameters.solving(rows.n_rows, len(rows.indices), rows.tail),
+        parameters.idf,
+        members,
+        divide,
+        group_max,
+    )
 
 
 LABEL_TREE: TrainerSpec[Any] = TrainerSpec(

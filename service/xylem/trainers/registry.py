@@ -180,8 +180,13 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
     plan = spec.plan(parameters)
     if plan is None or not 0 < passes.until < plan.passes:
         return trained
-    warning = f"stopped after pass {passes.until} of {plan.passes}: continue with train --from"
-    return replace(trained, warnings=[*trained.warnings, warning])
+    return replace(
+        trained,
+        warnings=[
+            *trained.warnings,
+            f"stopped after pass {passes.until} of {plan.passes}: continue with train --from",
+        ],
+    )
 
 
 def check_growth(manifest: Manifest, operation: str) -> Callable[[SparseRows], Regrows]:

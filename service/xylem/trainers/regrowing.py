@@ -110,10 +110,13 @@ class Regrowth(NamedTuple):
             for node, (group, joining) in joins.items():
                 if len(group) + len(joining) > self.group_most:
                     labels = np.sort(np.concatenate([group, joining]))
-                    vectors = label_representations(
-                        weighed.rows, _restrict_labels(data.labels, labels), tools
+                    divided[node] = self.divide(
+                        label_representations(
+                            weighed.rows, _restrict_labels(data.labels, labels), tools
+                        ),
+                        labels,
+                        tree_tools.seeded(node),
                     )
-                    divided[node] = self.divide(vectors, labels, tree_tools.seeded(node))
             n_divided += len(divided)
             return _add_leaves(
                 old, {node: joining for node, (_, joining) in joins.items()}, divided

@@ -92,10 +92,9 @@ def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> 
     Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
     ptr, label_rows, weights = rows_by_label(labels)
-    nonzeros = offsets(np.diff(rows.indptr)[label_rows])[ptr]
     return make_vectors(
         Calls(_represent, (rows, ptr, label_rows, weights)),
-        list(pairwise(pieces_of(nonzeros, _PIECE))),
+        list(pairwise(pieces_of(offsets(np.diff(rows.indptr)[label_rows])[ptr], _PIECE))),
         tools,
     )
 
@@ -123,8 +122,12 @@ def make_vectors(step: Step[T, SparseRows], items: Sequence[T], tools: Tools) ->
 def unit_vectors(sums: Any) -> SparseRows:
     """Return the rows of csr_array[n_labels, n_features], sorted, scaled to length 1."""
     indptr = sums.indptr.astype(np.int64)
-    values = _unit_values(sums.data, indptr).astype(np.float32)
-    return SparseRows(indptr, sums.indices.astype(np.int32), values, sums.shape[1])
+    return SparseRows(
+        indptr,
+        sums.indices.astype(np.int32),
+        _unit_values(sums.data, indptr).astype(np.float32),
+        sums.shape[1],
+    )
 
 
 def projected_vectors(source: RowSource, tools: Tools) -> SparseRows:
@@ -162,8 +165,9 @@ def rerank_arrays(
     """
     scaled: Any = _unit_values(rows.values, rows.indptr)
     sums = label_sums(rows._replace(values=scaled), labels)
-    counts = np.bincount(labels.indices, minlength=labels.n_labels)
-    values = sums.data / np.repeat(np.maximum(counts, 1), np.diff(sums.indptr))
+    values = sums.data / np.repeat(
+        np.maximum(np.bincount(labels.indices, minlength=labels.n_labels), 1), np.diff(sums.indptr)
+    )
     return {
         "tail/ptr": sums.indptr.astype(np.int64),
         "tail/features": sums.indices.astype(np.int32),

@@ -114,11 +114,16 @@ class SizeEstimate:
         flat = n_features * n_labels * FLAT_WEIGHT_BYTES
         if trees is None:
             trees = TreeCounts(n_labels + 1, 1, n_features, n_features, 4 * n_labels)
-        stored = {
-            weights: n_weights * size + trees.bytes_beside(weights)
-            for weights, size in SPARSE_BYTES.items()
-        }
-        return cls(n_weights, n_bytes, n_bytes / max(1, flat), stored, alphas)
+        return cls(
+            n_weights,
+            n_bytes,
+            n_bytes / max(1, flat),
+            {
+                weights: n_weights * size + trees.bytes_beside(weights)
+                for weights, size in SPARSE_BYTES.items()
+            },
+            alphas,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values for a report."""
@@ -134,10 +139,13 @@ def estimate_size(
     in the span of the node's rows, so a feature that none of these has gets weight 0. Cost: one
     pass over the rows of every inner node.
     """
-    counted = (
-        (shape, _features_used(data.rows, shape, members, tools)) for shape, members in shapes
+    return size_of(
+        ((shape, _features_used(data.rows, shape, members, tools)) for shape, members in shapes),
+        len(shapes),
+        data.rows.n_features,
+        data.labels.n_labels,
+        tools,
     )
-    return size_of(counted, len(shapes), data.rows.n_features, data.labels.n_labels, tools)
 
 
 def size_of(
@@ -165,8 +173,13 @@ def size_of(
         depth_sums[: len(sums)] += sums
         tools.progress("estimate", number + 1, n_trees)
     alphas = depth_sums[:, 0] / depth_sums[:, 1]
-    trees = TreeCounts(n_nodes, n_chunks, n_rows, n_columns, 4 * n_trees * n_names)
-    return SizeEstimate.from_counts(bound, n_used, n_labels, tuple(alphas.tolist()), trees)
+    return SizeEstimate.from_counts(
+        bound,
+        n_used,
+        n_labels,
+        tuple(alphas.tolist()),
+        TreeCounts(n_nodes, n_chunks, n_rows, n_columns, 4 * n_trees * n_names),
+    )
 
 
 def leaf_bytes(n_nodes: int, n_entries: int) -> int:

@@ -143,15 +143,14 @@ class Trained:
         fields  other fields of the result by name: extra, report, warnings, state
         """
         kind = next(kind for kind, links in LINKS.items() if link in links)
-        n_nonzeros = sum(
-            len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None
-        )
         return cls(
             ensemble=build_ensemble(trees, n_labels, n_features),
             kind=kind,
             link=link,
             parameters=parameters.model_dump(),
-            n_nonzeros=n_nonzeros,
+            n_nonzeros=sum(
+                len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None
+            ),
             **fields,
         )
 

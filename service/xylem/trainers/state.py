@@ -62,16 +62,22 @@ class LearnerState(NamedTuple):
 
         Raises Corrupt.
         """
-        stored = {f"{STATE}/{key}": value for key, value in self.arrays.items()}
-        array = take(stored, f"{STATE}/{name}", dtype, shape)
+        array = take(
+            {f"{STATE}/{key}": value for key, value in self.arrays.items()},
+            f"{STATE}/{name}",
+            dtype,
+            shape,
+        )
         check_that(np.isfinite(array).all(), f"finite numbers in {name}")
         return array
 
     def stored(self, trainer: str) -> dict[str, NDArray[Any]]:
         """Return the arrays, by name, in which a version stores the state."""
         facts = {"format": FORMAT, "trainer": trainer, "passes": self.passes, "facts": self.facts}
-        arrays = {f"{STATE}/{name}": array for name, array in self.arrays.items()}
-        return {**arrays, _FACTS: json_array(_FACTS, facts)}
+        return {
+            **{f"{STATE}/{name}": array for name, array in self.arrays.items()},
+            _FACTS: json_array(_FACTS, facts),
+        }
 
 
 class Passes(NamedTuple):
@@ -122,8 +128,12 @@ def read_state(model: Model) -> LearnerState:
     facts = header.get("facts")
     if type(passes) is not int or passes < 0 or type(facts) is not dict:
         raise Corrupt("state.json.npy", "passes as a number, and facts", f"{passes!r:.80}")
-    arrays_by_name = {name.removeprefix(f"{STATE}/"): array for name, array in arrays.items()}
-    return LearnerState(passes, facts, arrays_by_name, model.ensemble)
+    return LearnerState(
+        passes,
+        facts,
+        {name.removeprefix(f"{STATE}/"): array for name, array in arrays.items()},
+        model.ensemble,
+    )
 
 
 @contextmanager

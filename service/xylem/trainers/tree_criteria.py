@@ -141,8 +141,9 @@ def criteria_by_splits(child_ptr: I32, counts: NodeCounts) -> dict[str, NDArray[
     Source: section 4.1, where "the leaf node with the highest weight" is split next; among equal
     weights it is the smaller node. Cost: O(entries + n log n).
     """
-    node_values = np.stack(list(criteria_of(counts))) * counts.total
-    points = _means_by_splits(child_ptr, counts.total, counts.total, node_values)
+    points = _means_by_splits(
+        child_ptr, counts.total, counts.total, np.stack(list(criteria_of(counts))) * counts.total
+    )
     return {
         "splits": np.arange(points.shape[1]),
         **dict(zip(Criteria._fields, points, strict=True)),

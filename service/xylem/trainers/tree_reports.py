@@ -82,13 +82,14 @@ def forest_report(
             )
         curves.append(curve)
         lines.append(splits_by_depth(child_ptr, counts))
-        leaves = _counts(nodes[n_children == 0], train_pairs, train.labels)
         trees.append(
             {
                 "nodes": len(nodes),
                 "leaves": int((n_children == 0).sum()),
                 "depth": int(depths(child_ptr).max()),
-                **_rounded(leaf_criteria(leaves)),
+                **_rounded(
+                    leaf_criteria(_counts(nodes[n_children == 0], train_pairs, train.labels))
+                ),
             }
         )
     return {

@@ -170,5 +170,4 @@ def _alike(rows: SparseRows) -> bool:
     if not len(used_sizes):
         return True
     largest = np.maximum.reduceat(used_sizes, starts)
-    least = np.minimum.reduceat(used_sizes, starts)
-    return bool((least >= largest * np.float32(1 - _ALIKE)).all())
+    return bool((np.minimum.reduceat(used_sizes, starts) >= largest * np.float32(1 - _ALIKE)).all())

@@ -68,8 +68,9 @@ class WholeRows:
             copies = part.take(weights.copies(of_rows))
             labels = copies.labels
             shares = labels.all_weights().labels / labels.weights_at(labels.indptr)
-            is_drawn = of_labels.random(len(shares)) < shares
-            yield copies._replace(labels=labels.select(is_drawn)._replace(weights=None))
+            yield copies._replace(
+                labels=labels.select(of_labels.random(len(shares)) < shares)._replace(weights=None)
+            )
 
 
 def _check_sum(n_rows: float) -> None:

@@ -140,8 +140,10 @@ def load_rows(source: RowSource, progress: OnProgress) -> tuple[TrainingSet, boo
         values[nnz : ends[1]] = rows.values
         label_ids[label_end : ends[2]] = labels.indices
         n, nnz, label_end = ends
-    all_labels = LabelRows(label_ptr, label_ids, len(census.label_rows))
-    return TrainingSet(SparseRows(row_ptr, indices, values, census.n_features), all_labels), True
+    return TrainingSet(
+        SparseRows(row_ptr, indices, values, census.n_features),
+        LabelRows(label_ptr, label_ids, len(census.label_rows)),
+    ), True
 
 
 def mapped(dtype: DTypeLike, n: int, census: Census) -> NDArray[Any]:

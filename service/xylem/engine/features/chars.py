@@ -156,9 +156,12 @@ class CharsFeaturizer(TextFeaturizer):
                 "l1": (1.0 - share, share),
                 "l2": np.sqrt((1.0 - share, share)),
             }
-            scales = np.array(by_norm[norm], np.float32)
             text_table = TextTable(
-                self._words.table, self._chars.table, scales, n_words, NORM_CODES[norm]
+                self._words.table,
+                self._chars.table,
+                np.array(by_norm[norm], np.float32),
+                n_words,
+                NORM_CODES[norm],
             )
             self.text_rows = TextRows(text_rows, text_table, features + per_character)
 
@@ -250,8 +253,9 @@ def _count_chars(
     texts, weights = block
     utf8, text_ptr = encoded(texts, chosen.reading)
     padded, ptr = pad_words(utf8, text_ptr, classes(chosen.unicode))
-    spans = NgramSpans(*char_spans(padded, ptr, chosen.char_min, chosen.char_max))
-    return counts_of(padded, spans, weights)[0]
+    return counts_of(
+        padded, NgramSpans(*char_spans(padded, ptr, chosen.char_min, chosen.char_max)), weights
+    )[0]
 
 
 def fit_chars(
@@ -278,8 +282,9 @@ def fit_chars(
         fitted, _ = fit_tfidf(texts, parameters, crew, weights)
         words = WeightedNames(fitted.names, fitted.idf)
         forms = fitted.forms
-    blocks = in_weighed_blocks(texts, weights, FIT_CHARACTERS)
-    for counts in (crew or Crew(1)).mapped(Calls(_count_chars, (parameters,)), blocks):
+    for counts in (crew or Crew(1)).mapped(
+        Calls(_count_chars, (parameters,)), in_weighed_blocks(texts, weights, FIT_CHARACTERS)
+    ):
         sums.add(counts)
     if not sums.vocabulary.n:
         raise BadData("expected texts with a character that is no blank, found none")
@@ -312,5 +317,9 @@ def load_chars(
         n_names += names.n_names
     if n_names != n_features:
         raise Corrupt(CHARS, f"{n_features} names in all", str(n_names))
-    idf = take_idf(arrays, CHAR_IDF, chars.n_names, parameters.use_idf)
-    return CharsFeaturizer(parameters, WeightedNames(chars, idf), words, forms)
+    return CharsFeaturizer(
+        parameters,
+        WeightedNames(chars, take_idf(arrays, CHAR_IDF, chars.n_names, parameters.use_idf)),
+        words,
+        forms,
+    )

@@ -69,8 +69,12 @@ class RowEmbedding:
         n_rows = len(dense)
         if n_rows == 1:  # most requests have one row: it needs no new arrays
             return SparseRows(self._one_row, self._dims, dense[0], self.dim)
-        indptr = np.arange(n_rows + 1, dtype=np.int64) * self.dim
-        return SparseRows(indptr, np.tile(self._dims, n_rows), dense.reshape(-1), self.dim)
+        return SparseRows(
+            np.arange(n_rows + 1, dtype=np.int64) * self.dim,
+            np.tile(self._dims, n_rows),
+            dense.reshape(-1),
+            self.dim,
+        )
 
     def shares(self, indices: I32, values: F32) -> F64:
         """Return the contribution of each feature to a row's dense row, float64[features, dim]."""
@@ -189,8 +193,11 @@ class CombinedFeaturizer(Featurizer):
         ]
 
         first = self.blocks[0]
-        is_alone = len(self.blocks) == 1 and first.embedding is None and names is None
-        self.alone = first.makes if is_alone else None
+        self.alone = (
+            first.makes
+            if len(self.blocks) == 1 and first.embedding is None and names is None
+            else None
+        )
         self.fields = next(
             (block.makes.fields for block in self.blocks if block.makes.fields), TextFields()
         )
@@ -227,8 +234,9 @@ class CombinedFeaturizer(Featurizer):
     def member_rows(self, rows: SparseRows, row: int, member: int) -> SparseRows:
         """Return a member's part of one row of `rows`, as the only row."""
         block = self.blocks[self.of_member[member]]
-        tail = 0 if block.embedding else block.makes.tail_features
-        return part_of(rows, row, block.first, block.end)._replace(tail=tail)
+        return part_of(rows, row, block.first, block.end)._replace(
+            tail=0 if block.embedding else block.makes.tail_features
+        )
 
 
 def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
@@ -259,8 +267,12 @@ def part_of(rows: SparseRows, row: int, first: int, end: int) -> SparseRows:
     """Return the columns first .. end - 1 of one row, numbered from 0, as the only row."""
     low, high = rows.indptr[row : row + 2].tolist()
     low, high = (low + np.searchsorted(rows.indices[low:high], (first, end))).tolist()
-    indices = rows.indices[low:high] - np.int32(first)
-    return SparseRows(np.array((0, high - low)), indices, rows.values[low:high], end - first)
+    return SparseRows(
+        np.array((0, high - low)),
+        rows.indices[low:high] - np.int32(first),
+        rows.values[low:high],
+        end - first,
+    )
 
 
 def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:

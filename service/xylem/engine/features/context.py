@@ -79,8 +79,9 @@ class ContextFeaturizer(Featurizer):
         first = np.cumsum(sizes + window) - sizes  # the first place of each text, after its padding
         positions = ranges(first, sizes)
         contexts = padded[positions[:, None] - np.arange(1, window + 1)]
-        indptr = np.arange(len(positions) + 1, dtype=np.int64)
-        return self._rows_of(contexts), LabelRows(indptr, padded[positions], self.words.n_names)
+        return self._rows_of(contexts), LabelRows(
+            np.arange(len(positions) + 1, dtype=np.int64), padded[positions], self.words.n_names
+        )
 
     def id_of(self, word: str) -> int:
         """Return the id of a word, or that of <unk> if it is not in the vocabulary."""
@@ -93,8 +94,12 @@ class ContextFeaturizer(Featurizer):
         """Return the rows of windows whose words are `contexts`, int32[n, window], last first."""
         n_rows, window = contexts.shape
         indices = (contexts + np.arange(window, dtype=np.int32) * self.words.n_names).reshape(-1)
-        indptr = np.arange(n_rows + 1, dtype=np.int64) * window
-        return SparseRows(indptr, indices, np.ones(len(indices), np.float32), self.n_features)
+        return SparseRows(
+            np.arange(n_rows + 1, dtype=np.int64) * window,
+            indices,
+            np.ones(len(indices), np.float32),
+            self.n_features,
+        )
 
 
 def tokens_of(text: str) -> list[str]:

@@ -85,8 +85,15 @@ class HashingFeaturizer(TextFeaturizer):
         ptr = offsets(map(len, names))
         indices = np.empty(len(names), np.int32)
         signs = np.empty(len(names), np.float32)
-        utf8 = np.frombuffer(b"".join(names), np.uint8)
-        _hash(utf8, ptr[:-1], ptr[1:], self.n_features - 1, self.parameters.signed, indices, signs)
+        _hash(
+            np.frombuffer(b"".join(names), np.uint8),
+            ptr[:-1],
+            ptr[1:],
+            self.n_features - 1,
+            self.parameters.signed,
+            indices,
+            signs,
+        )
         return self.normalised(tidied(indptr, indices, values * signs, self.n_features))
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:

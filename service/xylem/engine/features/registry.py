@@ -257,6 +257,11 @@ def feature_names(
     if kind in (CharsParameters.kind, WordsCharsParameters.kind):
         chars = names_in(arrays, CHARS)
     if MEAN in arrays:
-        n_words = sum(table.n_names for table in (names, chars) if table is not None)
-        return FeatureNames(names, chars, config.get("n_features", n_words))
+        return FeatureNames(
+            names,
+            chars,
+            config.get(
+                "n_features", sum(table.n_names for table in (names, chars) if table is not None)
+            ),
+        )
     return None if names is None and chars is None else FeatureNames(names, chars)

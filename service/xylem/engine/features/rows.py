@@ -63,8 +63,9 @@ def rows_of_csr(
         )
     starts = np.array(indptr, np.int64)
     features = np.empty(len(indices), np.int32)
-    wide_indices = np.array(indices, np.int32 if indices.dtype == np.int32 else np.int64)
-    ascends, least, greatest = narrow_features(starts, wide_indices, features)
+    ascends, least, greatest = narrow_features(
+        starts, np.array(indices, np.int32 if indices.dtype == np.int32 else np.int64), features
+    )
     if not ascends:
         raise BadInstance(
             f"expected indptr to ascend from 0 to the {len(indices)} indices, found another"

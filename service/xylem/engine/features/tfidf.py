@@ -216,8 +216,9 @@ class _CountWords:
             words.word_ptr, words.end, spans.row_ptr, spans.end, chosen.lead, chosen.lead_weight
         )
         has_id = ids >= 0
-        indptr = offsets(has_id)[spans.row_ptr]
-        return ngrams, tidied(indptr, ids[has_id], counts[has_id], len(ngrams.totals))
+        return ngrams, tidied(
+            offsets(has_id)[spans.row_ptr], ids[has_id], counts[has_id], len(ngrams.totals)
+        )
 
 
 def fit_tfidf(
@@ -275,5 +276,9 @@ def load_tfidf(
 ) -> TfidfFeaturizer:
     """Return the featurizer of a version's arrays. Raises Corrupt."""
     names = take_feature_names(arrays, n_features)
-    idf = take_idf(arrays, IDF, n_features, parameters.use_idf)
-    return TfidfFeaturizer(parameters, names, idf, load_forms(parameters, arrays))
+    return TfidfFeaturizer(
+        parameters,
+        names,
+        take_idf(arrays, IDF, n_features, parameters.use_idf),
+        load_forms(parameters, arrays),
+    )

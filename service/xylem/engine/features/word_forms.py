@@ -68,8 +68,15 @@ class WordForms:
             ]
         forms = [form_of(word) if len(word) <= WORD_BYTES_MAX else word for word in spellings]
         sizes = np.fromiter(map(len, forms), np.int64, len(forms))
-        joined = np.frombuffer(b"".join(forms), np.uint8)
-        return Words(*_replace_words(words.word_ptr, words.start, words.end, joined, sizes))
+        return Words(
+            *_replace_words(
+                words.word_ptr,
+                words.start,
+                words.end,
+                np.frombuffer(b"".join(forms), np.uint8),
+                sizes,
+            )
+        )
 
     def _form(self, word: bytes) -> bytes:
         if word in self._stops:
@@ -158,8 +165,10 @@ def load_forms(
     """
     if not _change_words(parameters):
         return None
-    stops = build_names([]) if parameters.stop_words is None else names_in(arrays, stop_words)
-    return WordForms(stops, *_reform_of(parameters))
+    return WordForms(
+        build_names([]) if parameters.stop_words is None else names_in(arrays, stop_words),
+        *_reform_of(parameters),
+    )
 
 
 class WordReader:

@@ -47,8 +47,7 @@ class WordNumbers:
         """Return the numbers of words in their forms; new words are added."""
         encoded = [word.encode() for word in words]
         ends = offsets(list(map(len, encoded)))
-        utf8 = np.frombuffer(b"".join(encoded), np.uint8)
-        return self._vocabulary.add(utf8, ends[:-1], ends[1:])
+        return self._vocabulary.add(np.frombuffer(b"".join(encoded), np.uint8), ends[:-1], ends[1:])
 
     def count(self, ptr: I64, ids: I32) -> I64:
         """Return in how many texts each word so far stands; `ptr` and `ids` as `read` has them."""

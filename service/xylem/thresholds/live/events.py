@@ -48,8 +48,13 @@ def event_keys(model: str, event_ids: Sequence[str]) -> list[bytes]:
 
 def instances_of(rows: SparseRows, labels: LabelRows, keys: Sequence[bytes] = ()) -> Events:
     """Return rows with their true labels as events, to be predicted when they are counted."""
-    predicted = LabelRows(np.zeros(rows.n_rows + 1, np.int64), NO_LABELS, labels.n_labels)
-    return Events(keys, rows, labels, predicted, np.full(rows.n_rows, NO_EPOCH))
+    return Events(
+        keys,
+        rows,
+        labels,
+        LabelRows(np.zeros(rows.n_rows + 1, np.int64), NO_LABELS, labels.n_labels),
+        np.full(rows.n_rows, NO_EPOCH),
+    )
 
 
 def join(blocks: Sequence[Events]) -> Events:

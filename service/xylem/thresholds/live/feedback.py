@@ -189,12 +189,18 @@ class FeedbackWriter:
                     else:
                         live.refresh(connection, head)
                     timely = (events.epochs < 0) | (events.epochs >= head.base_epoch)
-                    keys = dict.fromkeys(compress(events.keys, timely))
-                    new = add_events(connection, list(keys), int(now(connection) // DAY_SECONDS))
+                    new = add_events(
+                        connection,
+                        list(dict.fromkeys(compress(events.keys, timely))),
+                        int(now(connection) // DAY_SECONDS),
+                    )
                     results = _results(events, timely, new)
                     counting = FeedbackTransaction(connection, live, head, self._halve_events)
-                    applied = np.flatnonzero([result == "applied" for result in results])
-                    counting.count(events, applied, blocks[0].allowed)
+                    counting.count(
+                        events,
+                        np.flatnonzero([result == "applied" for result in results]),
+                        blocks[0].allowed,
+                    )
                     counting.log()
                     # not strict: events that are not stored as rows have no lines
                     lines = zip(events.keys, events.lines, results, strict=False)
@@ -236,9 +242,11 @@ class FeedbackWriter:
         with self._database.write() as connection:
             seconds = self._clock.trusted_now(connection)
             if seconds is not None:
-                oldest = int(seconds // DAY_SECONDS) - self._days_max
                 _, self._last_visited = forget_events(
-                    connection, oldest, self._last_visited, n_most
+                    connection,
+                    int(seconds // DAY_SECONDS) - self._days_max,
+                    self._last_visited,
+                    n_most,
                 )
         self._n_added = 0
         self._forget_at = time.monotonic() + FORGET_SECONDS

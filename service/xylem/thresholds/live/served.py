@@ -116,10 +116,12 @@ class ServedThresholds:
 
     def start_state(self) -> Tuned:
         """Return the state that a version that was never tuned starts with."""
-        bounds = lower_bounds(
-            self._counts if len(self._counts) else None, self._n_rows, self.n_labels
+        return Tuned.begin(
+            "macro",
+            USUAL_EMPTY,
+            self.start,
+            lower_bounds(self._counts if len(self._counts) else None, self._n_rows, self.n_labels),
         )
-        return Tuned.begin("macro", USUAL_EMPTY, self.start, bounds)
 
     def snapshot(self) -> Tuned:
         """Return a copy of the state. There must be one."""
@@ -182,8 +184,10 @@ class ServedThresholds:
     def warm_up(self) -> None:
         """Compile or load the kernels that feedback needs: count an event, on a copy."""
         counters = self._new_counters(self.start_state())
-        labels = label_rows([np.zeros(1, np.int32)], self.n_labels)
-        predicted = instances_of(SparseRows(np.zeros(2, np.int64), *NO_ROWS[1:]), labels)
+        predicted = instances_of(
+            SparseRows(np.zeros(2, np.int64), *NO_ROWS[1:]),
+            label_rows([np.zeros(1, np.int32)], self.n_labels),
+        )
         counters.count(predicted._replace(epochs=np.zeros(1, np.int64)), np.zeros(1, np.int64))
         counters.undo()
 

@@ -121,8 +121,11 @@ class Aim(NamedTuple):
         counters  hits and marks of the labels, integers[K]
         """
         if self.objective == "micro":
-            pooled = Counters(*(counts.sum(keepdims=True) for counts in counters))
-            return thresholds_of(pooled, start, np.full(1, _LEAST))[0], self.limit
+            return thresholds_of(
+                Counters(*(counts.sum(keepdims=True) for counts in counters)),
+                start,
+                np.full(1, _LEAST),
+            )[0], self.limit
         threshold, limit = divmod(int(np.argmax(self.sums[1:])), len(LIMITS))
         return start.score_of(_PROBABILITIES)[threshold], LIMITS[limit]
 

@@ -66,8 +66,14 @@ class EstimateKeeper:
 def mark_hits(estimates: Estimates, truth: LabelRows) -> U8:
     """Return for each estimate whether its label is true, uint8[..]."""
     hits = np.zeros(len(estimates.labels), np.uint8)
-    last_row = np.full(truth.n_labels, -1, np.int64)
-    _mark_hits(estimates.ptr, estimates.labels, truth.indptr, truth.indices, last_row, hits)
+    _mark_hits(
+        estimates.ptr,
+        estimates.labels,
+        truth.indptr,
+        truth.indices,
+        np.full(truth.n_labels, -1, np.int64),
+        hits,
+    )
     return hits
 
 

@@ -133,11 +133,8 @@ def encode_state(tuned: Tuned) -> bytes:
         **tuned.aim._asdict(),
         "sums": tuned.aim.sums.tolist(),
     }
-    arrays = (
-        tuned.thresholds.astype("<f4"),
-        *(counters.astype("<i8") for counters in tuned.counters),
-    )
-    packed = zlib.compress(b"".join(array.tobytes() for array in arrays), 1)
+    counts = b"".join(counter.astype("<i8").tobytes() for counter in tuned.counters)
+    packed = zlib.compress(tuned.thresholds.astype("<f4").tobytes() + counts, 1)
     return b"\n".join((_FORMAT, json.dumps(head).encode(), packed))
 
 

@@ -71,8 +71,9 @@ def newest_number(connection: Connection) -> int:
 
 def count_after(connection: Connection, models: Collection[str], number: int) -> int:
     """Return how many rows of the models have a higher number and are still stored."""
-    query = select(func.count()).where(_R.model.in_(models), _R.number > number)
-    return connection.execute(query).scalar_one()
+    return connection.execute(
+        select(func.count()).where(_R.model.in_(models), _R.number > number)
+    ).scalar_one()
 
 
 class FeedbackRows:

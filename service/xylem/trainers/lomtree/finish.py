@@ -76,8 +76,7 @@ def breadth_first(tree: OnlineTree) -> tuple[I64, I32]:
 def count_leaves(tree: OnlineTree, leaves: I64) -> LeafCounts:
     """Return the counts that the leaves collected while the tree grew."""
     leaf, slots = contents(tree.classes, leaves)
-    label = tree.classes.key[slots]
-    counts = counts_of(len(leaves), leaf, label, tree.classes.value[slots, COUNT])
+    counts = counts_of(len(leaves), leaf, tree.classes.key[slots], tree.classes.value[slots, COUNT])
     return LeafCounts(tree.n_rows[leaves], counts)
 
 

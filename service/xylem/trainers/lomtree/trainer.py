@@ -199,11 +199,19 @@ class OnlineLomtree:
         counts = sum_to_inner_nodes(child_ptr, leaf_counts.labels._replace(ptr=offsets(n_entries)))
         rows = rows_of_nodes(child_ptr, leaf_counts.rows)
         chunks = chunks_of(self._tree, order)
-        histograms = histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels)
-        tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
-        report = report_of(self._tree, child_ptr, counts, rows)
+        tree = Tree(
+            child_ptr,
+            np.full(len(order), -1, np.int32),
+            chunks,
+            histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels),
+        )
         return Trained.from_trees(
-            [tree], n_labels, n_features, "argmax", self._parameters, report=report
+            [tree],
+            n_labels,
+            n_features,
+            "argmax",
+            self._parameters,
+            report=report_of(self._tree, child_ptr, counts, rows),
         )
 
 
@@ -247,10 +255,11 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     state = None
     if tools.passes.keeps:
         facts, arrays = online.state()
-        ids = np.arange(len(census.label_rows), dtype=np.int32)
         arrays |= {
             "labels": label_order.labels,
-            "ids": ids if source.final_ids is None else source.final_ids,
+            "ids": np.arange(len(census.label_rows), dtype=np.int32)
+            if source.final_ids is None
+            else source.final_ids,
         }
         facts |= {
             "label_order": [label_order.step, label_order.n_rows],
@@ -258,8 +267,12 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
             "once": is_once,
         }
         state = LearnerState(0 if is_once else passes.stop, facts, arrays)
-    recount = all_rows(source) if source.reads == "rows" else None
-    trained = online.finish(len(census.label_rows), census.n_features, source.final_ids, recount)
+    trained = online.finish(
+        len(census.label_rows),
+        census.n_features,
+        ids=source.final_ids,
+        recount=all_rows(source) if source.reads == "rows" else None,
+    )
     return replace(trained, warnings=label_order.warnings(), state=state)
 
 
@@ -310,14 +323,18 @@ def estimate_lomtree(
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
     tools.progress("estimate", 1, 1)
     n_labels = len(np.unique(data.labels.indices))
-    trees = TreeCounts(
-        n_nodes=2 * leaves - 1,
-        n_chunks=leaves - 1,
-        n_rows=bound,
-        n_columns=data.rows.n_features,
-        n_bytes=leaf_bytes(2 * leaves - 1, leaves * min(parameters.leaf_labels, n_labels)),
+    return SizeEstimate.from_counts(
+        bound,
+        n_used,
+        n_labels,
+        trees=TreeCounts(
+            n_nodes=2 * leaves - 1,
+            n_chunks=leaves - 1,
+            n_rows=bound,
+            n_columns=data.rows.n_features,
+            n_bytes=leaf_bytes(2 * leaves - 1, leaves * min(parameters.leaf_labels, n_labels)),
+        ),
     )
-    return SizeEstimate.from_counts(bound, n_used, n_labels, trees=trees)
 
 
 LOMTREE = TrainerSpec(

@@ -187,8 +187,11 @@ def _descend(
         tree = growing[t]
         train_shard(*window, orders[t], tree.topology, tree.shards[number], descent, crew.stop)
 
-    items = [(t, number) for t, tree in enumerate(growing) for number in range(len(tree.shards))]
-    crew.run(work, items, lambda item, result: None)
+    crew.run(
+        work,
+        [(t, number) for t, tree in enumerate(growing) for number in range(len(tree.shards))],
+        lambda item, result: None,
+    )
 
 
 def _deal(shape: Shape, census: Census) -> I32:

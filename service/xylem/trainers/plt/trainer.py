@@ -149,8 +149,13 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
         ]
     else:
         shapes = list(_shapes(source, parameters, None, tools))
-    descent = Descent(parameters.rate, parameters.l2, parameters.epochs, parameters.prune)
-    trees, report, state = train_trees(source, shapes, descent, parameters.memory_mib << 20, tools)
+    trees, report, state = train_trees(
+        source,
+        shapes,
+        Descent(parameters.rate, parameters.l2, parameters.epochs, parameters.prune),
+        parameters.memory_mib << 20,
+        tools,
+    )
     warnings = []
     if report["passed_over"]:
         warnings.append(
@@ -177,11 +182,14 @@ def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> 
     weighed = None
     if parameters.solver == "batch":
         weighed = data._replace(rows=weigh(data.rows, parameters.idf, data.labels.weights).rows)
-    members = [
-        (shape, _members(data.labels, shape))
-        for _, shape in _shapes(MemorySource(data), parameters, weighed, tools)
-    ]
-    return estimate_size(data, members, tools)
+    return estimate_size(
+        data,
+        [
+            (shape, _members(data.labels, shape))
+            for _, shape in _shapes(MemorySource(data), parameters, weighed, tools)
+        ],
+        tools,
+    )
 
 
 def _shapes(
@@ -217,9 +225,9 @@ def _members(labels: LabelRows, shape: Shape) -> Members:
     """
     members = members_of(*rows_by_label(labels), shape.labels)
     without = np.flatnonzero(np.diff(labels.indptr) == 0).astype(np.int32)
-    end = members.ptr[-1] + len(without)
     return members._replace(
-        ptr=np.append(members.ptr, end), rows=np.concatenate([members.rows, without])
+        ptr=np.append(members.ptr, members.ptr[-1] + len(without)),
+        rows=np.concatenate([members.rows, without]),
     )
 
 

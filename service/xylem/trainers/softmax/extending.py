@@ -70,10 +70,13 @@ class SoftmaxGrowth(NamedTuple):
         rate = p.rate or RATES["sgd"]
         _learn(tree, network, lowest, data, p, epochs, rate, tools.seeded(0))
         _learn(tree, network, above, data, p, 1, rate / epochs, tools.seeded(1))
-        ensemble = build_ensemble(
-            [tree_of(tree, network, p.dim)], data.labels.n_labels, p.dim, model.manifest.weights
+        return Regrown(
+            ensemble=build_ensemble(
+                [tree_of(tree, network, p.dim)], data.labels.n_labels, p.dim, model.manifest.weights
+            ),
+            divided=len(tree.parent) - n_before,
+            classifiers=int((tree.child[above] != -1).sum()),
         )
-        return Regrown(ensemble, len(tree.parent) - n_before, int((tree.child[above] != -1).sum()))
 
     def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
         """Raise BadParameter: softmax trees are trained further only from a state."""
@@ -84,8 +87,9 @@ def _read(model: Model, p: SoftmaxParameters, n_labels: int) -> tuple[SoftmaxTre
     """Return the tree and the network of a version, with room for n_labels labels."""
     (old,) = trees_of(model.ensemble)
     shape = shape_of(old.child_ptr, old.node_label)
-    n_children = np.diff(old.child_ptr)
-    arity = max(p.arity, int(n_children.max()), n_labels if p.first_tree() == "flat" else 0)
+    arity = max(
+        p.arity, int(np.diff(old.child_ptr).max()), n_labels if p.first_tree() == "flat" else 0
+    )
     tree = topology_of(shape, arity, n_labels)
     u = as_float(assemble_embedding(model.manifest.n_features, model.arrays).u)
     embedding = np.zeros((len(u), p.padded_dim()), np.float32)
@@ -208,10 +212,14 @@ def _learn(
     while len(out := np.flatnonzero((leaf_node >= 0) & ~nodes[leaf_node])):
         leaf_branch[out] = tree.branch[leaf_node[out]]
         leaf_node[out] = tree.parent[leaf_node[out]]
-    parent = np.where(nodes[tree.parent], tree.parent, -1).astype(np.int32)
-    part = tree._replace(parent=parent, leaf_node=leaf_node, leaf_branch=leaf_branch)
-    squares = Network(*(array[:0] for array in network))
-    state = LearningState(part, network, squares, no_statistics(tree, None, 0))
+    part = tree._replace(
+        parent=np.where(nodes[tree.parent], tree.parent, -1).astype(np.int32),
+        leaf_node=leaf_node,
+        leaf_branch=leaf_branch,
+    )
+    state = LearningState(
+        part, network, Network(*(array[:0] for array in network)), no_statistics(tree, None, 0)
+    )
     rows = _rows_of(data, leaf_node >= 0)
     draws = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
     shuffled = derived_random(tools.seed, _ORDER)
@@ -219,6 +227,10 @@ def _learn(
         first = rate * (1 - done / passes)
         last = rate * (1 - (done + 1) / passes)
         steps = Steps(first, last, p.descent().is_mean, p.descent().by_probability, embeds=False)
-        order = shuffled.permutation(rows.n_rows).astype(np.int32)
-        run_piece(Piece(rows, order, steps, 0), state, draws, tools)
+        run_piece(
+            Piece(rows, shuffled.permutation(rows.n_rows).astype(np.int32), steps, 0),
+            state,
+            draws,
+            tools,
+        )
         tools.progress(_STAGE, done + 1, passes)

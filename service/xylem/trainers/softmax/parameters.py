@@ -218,8 +218,7 @@ class LearnedTreeParameters(SoftmaxParameters):
 
     def learns(self) -> TreeLearning:
         """Return the options of learning the tree, with defaults for those not set."""
-        p = self.descent()
-        share = self.learning or min(0.5, 1 / p.epochs)
+        share = self.learning or min(0.5, 1 / self.descent().epochs)
         rule = Rule(self.depth, self.slack, self.alone, self.assignment == "eq12", self.margin)
         return TreeLearning(
             self.updates, share, rule, self.statistics == "means", self.settle == "yes"

@@ -96,8 +96,12 @@ def pieces(
             begin = done
             end = done + len(labelled)
             for cut in [*cuts[(cuts > begin) & (cuts < end)].tolist(), end]:
-                steps = Steps(rate_at(done), rate_at(cut), p.is_mean, p.by_probability, embeds=True)
-                yield Piece(window, order[done - begin : cut - begin], steps, done)
+                yield Piece(
+                    window,
+                    order[done - begin : cut - begin],
+                    Steps(rate_at(done), rate_at(cut), p.is_mean, p.by_probability, embeds=True),
+                    done,
+                )
                 done = cut
 
 
@@ -128,13 +132,16 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
         n_columns=p.dim,
         n_bytes=4 * data.labels.n_labels + 4,  # and whether representations are means
     )
-    n_weights = p.dim * 2 * len(labels)
-    estimate = SizeEstimate.from_counts(n_weights, n_used, len(labels), (1.0,), trees)
-    stored = {
-        w: n_dense * DENSE_BYTES[w] + p.dim * n_vectors * EMBEDDING_BYTES[w] + trees.bytes_beside(w)
-        for w in SPARSE_BYTES
-    }
-    return replace(estimate, stored_bytes=stored)
+    estimate = SizeEstimate.from_counts(p.dim * 2 * len(labels), n_used, len(labels), (1.0,), trees)
+    return replace(
+        estimate,
+        stored_bytes={
+            w: n_dense * DENSE_BYTES[w]
+            + p.dim * n_vectors * EMBEDDING_BYTES[w]
+            + trees.bytes_beside(w)
+            for w in SPARSE_BYTES
+        },
+    )
 
 
 def descend(
@@ -226,8 +233,11 @@ def _update(
     update_means(state, source, is_mean)
     levels = levels_of(state, counts)
     state, n_moved = reassign_labels(state, counts, rule)
-    share = round(n_moved / int(np.count_nonzero(counts)), 5)
-    return state, {"labels_moved": n_moved, "share_moved": share, "levels": levels}
+    return state, {
+        "labels_moved": n_moved,
+        "share_moved": round(n_moved / int(np.count_nonzero(counts)), 5),
+        "levels": levels,
+    }
 
 
 def run_piece(piece: Piece, state: LearningState, random: U64, tools: Tools) -> float:
@@ -275,8 +285,12 @@ def _start(
         embedding,
         transition,
     )
-    squares = Network(*(np.zeros_like(part if copies == 2 else part[:0]) for part in network))
-    return LearningState(tree, network, squares, no_statistics(tree, parameters.learns(), padded))
+    return LearningState(
+        tree,
+        network,
+        Network(*(np.zeros_like(part if copies == 2 else part[:0]) for part in network)),
+        no_statistics(tree, parameters.learns(), padded),
+    )
 
 
 def _shape_report(tree: SoftmaxTree, counts: I64) -> dict[str, float]:
@@ -289,5 +303,8 @@ def _shape_report(tree: SoftmaxTree, counts: I64) -> dict[str, float]:
     depth = np.where(tree.leaf_node >= 0, tree.level[np.maximum(tree.leaf_node, 0)] + 1, 0)
     share = counts[counts > 0] / counts.sum()
     entropy = float(-(share * np.log(share)).sum() / np.log(tree.child.shape[1]))
-    mean = float((counts * depth).sum() / counts.sum())
-    return {"mean_depth": mean, "entropy_bound": entropy, "max_depth": int(depth.max())}
+    return {
+        "mean_depth": float((counts * depth).sum() / counts.sum()),
+        "entropy_bound": entropy,
+        "max_depth": int(depth.max()),
+    }

@@ -63,8 +63,7 @@ def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
     share      J / J*, where J* is the largest J of a node with as many children
     purity     alpha of definition 2: 0 is pure
     """
-    labels = np.flatnonzero(counts).astype(np.int32)
-    measures = measure_nodes(labels, counts / counts.sum(), state)
+    measures = measure_nodes(np.flatnonzero(counts).astype(np.int32), counts / counts.sum(), state)
     is_known = measures[:, GREATEST] > 0  # not where there is a single child
     figures = []
     for level in range(min(LEVELS_MAX, int(state.tree.level.max()) + 1)):
@@ -93,10 +92,8 @@ def reassign_labels(state: LearningState, counts: I64, rule: Rule) -> tuple[Lear
     labels = used_labels[np.argsort(-counts[used_labels], kind="stable")].astype(np.int32)
     if len(labels) < 2:
         return state, 0
-    arity = tree.child.shape[1]
-    new_tree = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
-    share = counts / counts.sum()
-    n_nodes, new_slots = assign_labels(labels, share, rule, state, new_tree)
+    new_tree = empty_topology(max(len(labels), len(tree.child)), tree.child.shape[1], len(counts))
+    n_nodes, new_slots = assign_labels(labels, counts / counts.sum(), rule, state, new_tree)
     child, parent, branch, level = (part[:n_nodes] for part in new_tree[:4])
     new_tree = new_tree._replace(child=child, parent=parent, branch=branch, level=level)
     is_new = new_slots[:n_nodes].astype(np.bool_)
