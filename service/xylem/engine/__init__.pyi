@@ -52,10 +52,10 @@ from .features.tables import FeatureNames as FeatureNames
 from .features.tfidf import TfidfFeaturizer as TfidfFeaturizer
 from .features.tfidf import fit_tfidf as fit_tfidf
 from .features.vectors import VectorParameters as VectorParameters
+from .features.word_forms import WordNumbers as WordNumbers
 from .features.word_forms import WordReader as WordReader
 from .features.word_forms import fit_forms as fit_forms
 from .features.word_forms import forms_of_list as forms_of_list
-from .features.word_numbers import WordNumbers as WordNumbers
 from .features.words import Words as Words
 from .features.words import texts_between as texts_between
 from .forest_predictor import ForestPredictor as ForestPredictor

@@ -53,7 +53,10 @@ PredictorSoFar: TypeAlias = Callable[[TreeEnsemble, int], Searcher]
 class ProgressiveThresholds:
     """Finds thresholds as an OnRows of a training; scores must be probabilities (link logistic).
 
-    n_rows  number of rows that have been counted
+    count     counts the training's rows
+    n_parts   in so many parts the first pass goes over the rows; none of the first is predicted
+    database  stores the thresholds
+    n_rows    number of rows that have been counted
 
     Memory: the model so far, predictions of 2^24 places at a time, the estimates and labels of
     LATE_ROWS_MAX rows, and 340 bytes a label.
@@ -68,10 +71,7 @@ class ProgressiveThresholds:
         threads: int,
         database: ThresholdDatabase,
     ) -> None:
-        """Take what counts the training's rows, and the database that stores the thresholds.
 
-        n_parts  in so many parts the first pass goes over the rows; none of the first is predicted
-        """
         self.n_rows = 0
         self._database = database
         self._count = count

@@ -78,7 +78,6 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
 
 
 def _deal(block: RowsHandle, seed: int, n_parts: int) -> list[TrainingSet]:
-    """Deal the rows of a block at random to n_parts parts."""
     data = block.get()
     return [
         data.take(np.sort(part))

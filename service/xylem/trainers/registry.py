@@ -38,11 +38,11 @@ from xylem.trainers.source import (
     RowSource,
     Tools,
     TrainingSet,
+    WholeRows,
     all_rows,
     check_training_set,
 )
 from xylem.trainers.spec import Regrows, Trained, TrainerSpec
-from xylem.trainers.whole_rows import WholeRows
 from xylem_store import Manifest, Model
 
 # The trainers of Xylem itself, by the name that is used on the command line.

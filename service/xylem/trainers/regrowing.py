@@ -240,7 +240,7 @@ class Regrown(NamedTuple):
 
 
 def _restrict_labels(labels: LabelRows, subset: I32) -> LabelRows:
-    """Return the labels of rows, without those that are not in `subset`."""
+
     return labels.select(np.isin(labels.indices, subset))
 
 

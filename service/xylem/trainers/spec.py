@@ -198,7 +198,7 @@ class TrainerSpec(Generic[P]):
               None: the work is divided into steps (`xylem.base.executors.values`), which other
               machines may run
     weighs    whether the trainer uses the weights of rows with some parameters. If not, it gets
-              each row as often as its weight says (`whole_rows`)
+              each row as often as its weight says (`WholeRows`)
     worker_bytes  returns the memory that the largest step takes besides its fields and its result
     """
 

@@ -169,7 +169,7 @@ def _mean_lines(lines: list[list[dict[str, float]]]) -> list[dict[str, float]]:
 
 
 def _rounded(values: dict[str, float]) -> dict[str, float]:
-    """Return values rounded to the digits that a report needs."""
+
     return {name: round(value, 5) for name, value in values.items()}
 
 

@@ -101,7 +101,7 @@ def count_features(rows: SparseRows, weights: Any = None) -> FeatureCounts:
 
 
 def _count_weighted(rows: SparseRows, weights: F64) -> FeatureCounts:
-    """Return the counts of rows with weights, float64[n]."""
+
     squares = np.zeros(rows.n_features)
     with_it = np.zeros(rows.n_features)
     for number, part in enumerate(parts_of(rows)):

@@ -170,12 +170,14 @@ class CombinedFeaturizer(Featurizer):
     of_member  for each member the number of its block
     names      makes the features of names, whose columns are the last ones; None: there are none
     alone      the featurizer of the only block, if the rows are exactly its rows; else None
+
+    Raises Corrupt if a member's features are damaged.
     """
 
     takes = "text or ids and values"
 
     def __init__(self, members: Sequence[Model], names: NameRows | None = None) -> None:
-        """Make the featurizer of the members' versions and of names. Raises Corrupt."""
+
         self.blocks, self.of_member = _blocks(members)
         self.names = names
         end = self.blocks[-1].end

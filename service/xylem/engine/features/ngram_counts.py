@@ -179,14 +179,13 @@ def _count_weighted(
 class NgramSums:
     """The n-grams of all texts, numbered in the order of their first appearance, and the sums of
     their counts.
+
+    n_texts  how many texts will be counted
+    weights  of the texts; None: all are 1
     """
 
     def __init__(self, n_texts: int, weights: F32 | None) -> None:
-        """Begin without n-grams.
 
-        n_texts  how many texts will be counted
-        weights  of the texts; None: all are 1
-        """
         self.vocabulary = Vocabulary()
         self.n_texts: float = n_texts if weights is None else weights.sum(dtype=np.float64)
         self._sums: NDArray[Any] = np.zeros(

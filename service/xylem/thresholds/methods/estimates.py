@@ -36,10 +36,12 @@ class EstimateKeeper:
 
     If there are too many, the half with the lower scores is dropped, and the floor of every label
     is raised above the median score: estimates of later rows must reach it.
+
+    floor  float32[K], the score that the estimates of each label must reach
     """
 
     def __init__(self, floor: F32, estimates_max: int = ESTIMATES_MAX) -> None:
-        """Take the score that the estimates of each label must reach, float32[K]."""
+
         self.floor = floor
         self._max = estimates_max
         # The labels and scores of the rows so far.

@@ -83,7 +83,7 @@ class FeedbackRows:
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:
-        """Take the settings: whether rows are stored, and the bounds."""
+
         self.is_on = settings.feedback_rows
         self._database = database
         self._rows_max = settings.limits.feedback_rows_max

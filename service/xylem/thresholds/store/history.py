@@ -67,7 +67,7 @@ def label_history(
 def _checkpoint_points(
     connection: Connection, head: Head, label: int, n_labels: int
 ) -> Iterator[PastThreshold]:
-    """Yield a label's threshold in each checkpoint."""
+
     table = CHECKPOINTS.c
     query = select(table.epoch, table.created_at, table.kind, table.state)
     query = query.where(table.version_id == head.id, table.epoch <= head.epoch)

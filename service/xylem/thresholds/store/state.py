@@ -187,7 +187,7 @@ def find_head(
 
 
 def _set_digest(connection: Connection, head: Head, digest: str) -> Head:
-    """Set the digest of a locked head; return the new head."""
+
     connection.execute(update(VERSIONS).where(VERSIONS.c.id == head.id).values(digest=digest))
     return head._replace(digest=digest)
 

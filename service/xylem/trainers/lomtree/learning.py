@@ -200,7 +200,7 @@ TIE = 1e-9  # mean scores that differ by less count as equal: it may come from t
 
 @inlined
 def _count_labels(tree: OnlineTree, node: Integer, row: Row) -> None:
-    """Count a row's labels at a node."""
+
     tree.n_rows[node] += 1
     for k in range(row.first_label, row.last_label):
         slot = insert(tree.classes, node, np.int64(row.labels[k]))
@@ -236,7 +236,7 @@ def _note_score(tree: OnlineTree, node: Integer, row: Row, score: float) -> None
 
 @inlined
 def _learn(tree: OnlineTree, budget: Budget, row: Row, scratch: Scratch) -> None:
-    """Learn a row on its way down the tree."""
+
     node = np.int64(tree.state[ROOT])
     fetch_tables(tree, node, row)
     while True:

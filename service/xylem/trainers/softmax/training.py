@@ -1,5 +1,5 @@
-"""The training of a tree of softmax nodes and its embeddings: passes over the rows, and updates of
-the tree.
+"""The training of a tree of softmax nodes and its embeddings: passes over the rows, updates of the
+tree, and the state from which a training continues.
 """
 
 from collections.abc import Iterator
@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xylem.base import BadParameter, memory_bytes
 from xylem.trainers.shape import huffman_shape
 from xylem.trainers.size import DENSE_BYTES, EMBEDDING_BYTES, SPARSE_BYTES, SizeEstimate, TreeCounts
 from xylem.trainers.softmax.dealing import Rule
 from xylem.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
-from xylem.trainers.softmax.stored_state import restore, state_arrays, stored_tree
+from xylem.trainers.softmax.shapes import topology_with
 from xylem.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, train_rows
 from xylem.trainers.softmax.updates import (
     levels_of,
@@ -30,7 +31,7 @@ from xylem.trainers.source import (
     derived_random,
     derived_seed,
 )
-from xylem.trainers.state import LearnerState, restoring
+from xylem.trainers.state import LearnerState, check_that, restoring
 from xylem.trainers.windows import deal_windows
 from xylem_store import I32, I64, U64, padded
 
@@ -308,3 +309,44 @@ def _shape_report(tree: SoftmaxTree, counts: I64) -> dict[str, float]:
         "entropy_bound": entropy,
         "max_depth": int(depth.max()),
     }
+
+
+def restore(stored: LearnerState, state: LearningState, random: U64) -> None:
+    """Write a stored state over the state before the first step, on `stored_tree`.
+
+    Raises Corrupt.
+    """
+    for name, array in {"random": random, **state_arrays(state)}.items():
+        array[...] = stored.take(name, array.dtype.name, *array.shape)
+
+
+def state_arrays(state: LearningState) -> dict[str, NDArray[Any]]:
+    """Return the arrays that steps write, by name.
+
+    The mean representations of labels are not among them: they are computed before each use.
+    """
+    parts = {"network": state.network, "squares": state.squares}
+    arrays = {
+        f"{part}/{name}": array for part in parts for name, array in parts[part]._asdict().items()
+    }
+    sums = {"sums": state.statistics.sums, "counts": state.statistics.counts}
+    return {**arrays, **(sums if len(state.statistics.sums) else {})}
+
+
+def stored_tree(stored: LearnerState, n_labels: int) -> SoftmaxTree:
+    """Return the tree of a state. Raises Corrupt.
+
+    Nodes that cannot be reached from the root are not in use.
+    """
+    child = stored.take("child", "int32", None, None)
+    check_that(len(child) > 0, "a root")
+    check_that(
+        ((child >= -1 - n_labels) & (child < len(child)) & (child != 0)).all(),
+        "numbers of nodes and labels",
+    )
+    inner = child[child > 0]
+    leaves = child[child < -1]
+    check_that(
+        len(np.unique(inner)) == len(inner) and len(np.unique(leaves)) == len(leaves), "a tree"
+    )
+    return topology_with(child, n_labels)
