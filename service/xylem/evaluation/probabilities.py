@@ -31,12 +31,12 @@ def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
     Cost: a sort. Deterministic.
     """
     distinct, place = np.unique(scores, return_inverse=True)
-    values = distinct.astype(np.float64)
+
     n = np.bincount(place).astype(np.float64)
     hits = np.bincount(place, are_true).astype(np.float64)
     starts = _join_small_blocks(pooled(hits, n), n)
     n_block = np.add.reduceat(n, starts)
-    x = np.add.reduceat(n * values, starts) / n_block
+    x = np.add.reduceat(n * distinct.astype(np.float64), starts) / n_block
     y = np.add.reduceat(hits, starts) / n_block
     y = np.clip(y, SLOPE_MIN * x, 1 - SLOPE_MIN * (1 - x))
     end = y[-1] + SLOPE_MIN * (1 - x[-1])

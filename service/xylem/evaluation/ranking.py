@@ -42,8 +42,7 @@ def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = 
     a, b          constants of the data set; the defaults are the repository's
     """
     c = max(np.log(n_rows) - 1.0, 0.0) * (b + 1.0) ** a
-    probabilities: F64 = 1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a)
-    return probabilities
+    return np.asarray(1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a))
 
 
 KS = (1, 3, 5)
@@ -101,8 +100,7 @@ def mark_true(predicted: PredictedRows, truth: LabelRows) -> Bools:
         return np.zeros(len(predicted.labels), np.bool_)
     predicted_places = rows_of(predicted.ptr) * truth.n_labels + predicted.labels
     positions = np.minimum(np.searchsorted(true_places, predicted_places), len(true_places) - 1)
-    is_true: Bools = true_places[positions] == predicted_places
-    return is_true
+    return np.asarray(true_places[positions] == predicted_places)
 
 
 def ranks_of(ptr: I64) -> I64:
@@ -123,13 +121,12 @@ def row_sums(
     unknown  int32[n], number of true labels of each row that no prediction can hit
     """
     is_true = mark_true(ranked, labels)
-    row = rows_of(ranked.ptr)
     rank = ranks_of(ranked.ptr)
     gains = _discounts(k)
     hit = is_true & (rank < k)
     n_true = np.diff(labels.indptr) + unknown
     best = np.cumsum(gains)[np.minimum(np.arange(k), np.maximum(n_true, 1)[:, None] - 1)]
-    cells = row[hit], rank[hit]
+    cells = rows_of(ranked.ptr)[hit], rank[hit]
     return RowSums(
         _running_sums(cells, 1.0, best.shape),
         _running_sums(cells, gains[rank[hit]], best.shape),
@@ -196,8 +193,7 @@ def ranking_metrics(
 
 def _discounts(k: int) -> F64:
     """Return the gain of a hit at each of the first k ranks, float64[k]."""
-    discounts: F64 = 1.0 / np.log2(np.arange(k) + 2.0)
-    return discounts
+    return np.asarray(1.0 / np.log2(np.arange(k) + 2.0))
 
 
 def _running_sums(cells: tuple[I64, I64], values: F64 | float, shape: tuple[int, ...]) -> F64:

@@ -159,9 +159,11 @@ class _SolveWork:
         The bits are of the children in `bounds` for which the row is positive.
         """
         leaf = self.place[labels.indices]
-        row = rows_of(labels.indptr).astype(np.int32)
+
         is_below = (leaf >= self.shape.first[node]) & (leaf < self.shape.last[node])
-        node_rows, position = np.unique(row[is_below], return_inverse=True)
+        node_rows, position = np.unique(
+            rows_of(labels.indptr)[is_below].astype(np.int32), return_inverse=True
+        )
         child = np.searchsorted(bounds, leaf[is_below], "right") - 1
         in_tile = (child >= 0) & (child < len(bounds) - 1)
         positive = np.zeros(len(node_rows), np.uint16)
@@ -337,7 +339,6 @@ def train_blocks(
     and 76 bytes a feature.
     """
     works, place, mixed = _divide_tree(blocks, shape, tools)
-    n_children = np.diff(shape.child_ptr)
     chunks: list[Chunk | None] = [None] * len(shape.first)
     tiles: dict[int, list[tuple[Chunk, I32]]] = {
         work.nodes[0]: [] for work in works if work.tile >= 0
@@ -368,5 +369,5 @@ def train_blocks(
     )
     tools.crew.steps(solve, works, done)
     for node, parts in tiles.items():
-        chunks[node] = merge_chunks(parts, int(n_children[node]))
+        chunks[node] = merge_chunks(parts, int(shape.child_ptr[node + 1] - shape.child_ptr[node]))
     return chunks

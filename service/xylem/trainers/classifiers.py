@@ -1,10 +1,8 @@
 """Training of the classifiers of a label tree: one-versus-rest for the children of each node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -121,8 +119,8 @@ class WeightsOfTile(NamedTuple):
     rows: F32
     lanes: F32
 
-    @staticmethod
-    def of_entries(rows: F32, position: I64, lane: I64, weight: F32) -> WeightsOfTile:
+    @classmethod
+    def of_entries(cls, rows: F32, position: I64, lane: I64, weight: F32) -> Self:
         """Return the weights; a row counts for a child as its label of the largest weight does.
 
         position, lane, weight  of each label of the children: its row, its child and its weight
@@ -131,7 +129,7 @@ class WeightsOfTile(NamedTuple):
         cells = position * LANES + lane
         lanes[cells] = 0
         np.maximum.at(lanes, cells, weight)
-        return WeightsOfTile(rows, lanes.reshape(-1, LANES))
+        return cls(rows, lanes.reshape(-1, LANES))
 
 
 def costs_of_rows(costs: F32, weights: WeightsOfTile | None) -> F32:
@@ -464,9 +462,10 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
         keys.append((chunk.feature.astype(np.int64) * n_children + child)[child >= 0])
         weights.append(chunk.weight[child >= 0])
     key = np.concatenate(keys)
-    weight = np.concatenate(weights)
     order = np.argsort(key, kind="stable")  # fast here: a stable sort merges sorted runs
-    return Chunk.from_weights(*np.divmod(key[order], n_children), weight[order], bias)
+    return Chunk.from_weights(
+        *np.divmod(key[order], n_children), np.concatenate(weights)[order], bias
+    )
 
 
 def solved_of(

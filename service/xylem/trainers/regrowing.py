@@ -6,8 +6,6 @@ the new label is trained on rows of the group; classifiers on the path to it are
 from their weights. With other rows, all classifiers are trained further.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -70,6 +68,19 @@ NEW_LABEL_SHARE_MAX = 0.05
 
 # eps is multiplied by this for new classifiers: a third less time, the same precision
 COARSE = 4
+
+
+class Regrown(NamedTuple):
+    """The result of `Regrows`.
+
+    ensemble     the new ensemble
+    divided      number of groups that were divided, in all trees
+    classifiers  number of classifiers that were trained, in all trees
+    """
+
+    ensemble: TreeEnsemble
+    divided: int
+    classifiers: int
 
 
 class Regrowth(NamedTuple):
@@ -224,19 +235,6 @@ class Regrowth(NamedTuple):
             ensemble.node_chunk >= 0
         ]
         return Regrown(put_chunks(ensemble, old_ensemble, chunks), 0, n_trained)
-
-
-class Regrown(NamedTuple):
-    """The result of `Regrows`.
-
-    ensemble     the new ensemble
-    divided      number of groups that were divided, in all trees
-    classifiers  number of classifiers that were trained, in all trees
-    """
-
-    ensemble: TreeEnsemble
-    divided: int
-    classifiers: int
 
 
 def _restrict_labels(labels: LabelRows, subset: I32) -> LabelRows:

@@ -62,8 +62,7 @@ def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
     """Return the values of compressed rows scaled to length 1; rows of zeros are not changed."""
     lengths = np.sqrt(squared_lengths(values, indptr))
     scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    unit_values: F64 = values * np.repeat(scale, np.diff(indptr))
-    return unit_values
+    return np.asarray(values * np.repeat(scale, np.diff(indptr)), np.float64)
 
 
 def _represent(
@@ -106,8 +105,7 @@ def pieces_of(sums: I64, size: int) -> list[int]:
     size  about the size of a piece; a piece has at least one label
     """
     last = np.flatnonzero(np.diff(sums // size)) + 1
-    bounds: list[int] = np.unique([0, *last, len(sums) - 1]).tolist()
-    return bounds
+    return sorted({0, *last.tolist(), len(sums) - 1})
 
 
 def make_vectors(step: Step[T, SparseRows], items: Sequence[T], tools: Tools) -> SparseRows:

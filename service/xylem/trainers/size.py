@@ -1,10 +1,8 @@
 """Bounds on the size of a label tree, computed from its shape before its training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -102,7 +100,7 @@ class SizeEstimate:
         n_labels: int,
         alphas: tuple[float, ...] = (),
         trees: TreeCounts | None = None,
-    ) -> SizeEstimate:
+    ) -> Self:
         """Return the estimate for n_weights weights.
 
         n_features, n_labels  that occur in the rows
@@ -111,13 +109,12 @@ class SizeEstimate:
         The weights are taken to be in sparse rows; dense rows take less.
         """
         n_bytes = n_weights * WEIGHT_BYTES
-        flat = n_features * n_labels * FLAT_WEIGHT_BYTES
         if trees is None:
             trees = TreeCounts(n_labels + 1, 1, n_features, n_features, 4 * n_labels)
         return cls(
             n_weights,
             n_bytes,
-            n_bytes / max(1, flat),
+            n_bytes / max(1, n_features * n_labels * FLAT_WEIGHT_BYTES),
             {
                 weights: n_weights * size + trees.bytes_beside(weights)
                 for weights, size in SPARSE_BYTES.items()

@@ -268,7 +268,7 @@ def count(data: TrainingSet) -> Census:
     rows, labels = data
     sizes = np.diff(rows.indptr)
     n_carried = np.diff(labels.indptr)
-    row_nonzeros = np.repeat(sizes, n_carried)
+
     weights = None
     if labels.weights is not None:
         of_rows = labels.weights.rows.astype(np.float64)
@@ -284,7 +284,9 @@ def count(data: TrainingSet) -> Census:
         n_nonzeros=len(rows.indices),
         n_labelled=int(np.count_nonzero(n_carried)),
         label_rows=np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
-        label_nonzeros=np.bincount(labels.indices, row_nonzeros, labels.n_labels).astype(np.int64),
+        label_nonzeros=np.bincount(
+            labels.indices, np.repeat(sizes, n_carried), labels.n_labels
+        ).astype(np.int64),
         tail=rows.tail,
         weights=weights,
     )
@@ -446,10 +448,10 @@ class Tools:
         They have a seed of their own, and report each stage with the number of the tree.
         """
         part = self.seeded(tree)
-        progress = self.progress
         if n_trees == 1:
             return part
         tree_name = f"tree {tree + 1} of {n_trees}"
         return replace(
-            part, progress=lambda stage, done, total: progress(f"{stage}, {tree_name}", done, total)
+            part,
+            progress=lambda stage, done, total: self.progress(f"{stage}, {tree_name}", done, total),
         )

@@ -125,9 +125,11 @@ def counts_of(n_nodes: int, node: I64, label: I32, count: F64) -> NodeCounts:
     """Return NodeCounts of (node, label, count) in any order; repeats are added."""
     n_labels = int(label.max(initial=-1)) + 1
     cells, cell_of_entry = np.unique(node * np.int64(max(1, n_labels)) + label, return_inverse=True)
-    sums = _sums(cell_of_entry, count, len(cells))
+
     ptr = np.searchsorted(cells // max(1, n_labels), np.arange(n_nodes + 1)).astype(np.int64)
-    return NodeCounts(ptr, (cells % max(1, n_labels)).astype(np.int32), sums)
+    return NodeCounts(
+        ptr, (cells % max(1, n_labels)).astype(np.int32), _sums(cell_of_entry, count, len(cells))
+    )
 
 
 def criteria_by_splits(child_ptr: I32, counts: NodeCounts) -> dict[str, NDArray[Any]]:
@@ -219,14 +221,14 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     gap = _sums(node, entry_gap, n) + _sums(parent[1:], missing[1:], n)
     largest = np.zeros(len(labels.value))
     np.maximum.at(largest, position, count)
-    majority = _sums(labels.node, largest, n)
+
     inner = np.flatnonzero(weight > 0)
     return Splits(
         node=inner,
         weight=weight[inner],
         objective=np.clip(2 / np.diff(child_ptr)[inner] * gap[inner], 0.0, 1.0),
         balance=to_child[child_ptr[inner + 1] - 1],
-        purity=np.maximum(1 - majority[inner] / weight[inner], 0.0),
+        purity=np.maximum(1 - _sums(labels.node, largest, n)[inner] / weight[inner], 0.0),
     )
 
 

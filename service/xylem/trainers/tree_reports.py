@@ -126,10 +126,9 @@ def _counts(nodes: I64, visits: tuple[I64, I64], labels: LabelRows) -> NodeCount
     entered, rows = visits
     first = np.searchsorted(entered, nodes)
     sizes = np.searchsorted(entered, nodes, "right") - first
-    row = rows[ranges(first, sizes)]
-    node = np.repeat(np.arange(len(nodes)), sizes)
-    carried = labels.take(row)
-    at_node = np.repeat(node, np.diff(carried.indptr))
+    carried = labels.take(rows[ranges(first, sizes)])
+    node_of_row = np.repeat(np.arange(len(nodes)), sizes)
+    at_node = np.repeat(node_of_row, np.diff(carried.indptr))
     return counts_of(len(nodes), at_node, carried.indices, np.ones(len(at_node)))
 
 

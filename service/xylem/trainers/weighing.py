@@ -1,9 +1,7 @@
 """Weighing features by inverse document frequency, for rows without weights of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,9 +64,9 @@ class FeatureCounts(NamedTuple):
     with_it: NDArray[Any]
     squares: F64
 
-    def __add__(self, other: FeatureCounts) -> FeatureCounts:  # type: ignore[override]
+    def __add__(self, other: Self) -> Self:  # type: ignore[override]
         """Return the counts of the rows of both."""
-        return FeatureCounts(
+        return self._replace(
             n_rows=self.n_rows + other.n_rows,
             alike=self.alike and other.alike,
             with_it=self.with_it + other.with_it,
@@ -81,8 +79,7 @@ class FeatureCounts(NamedTuple):
             return None
         factors = np.log((1.0 + self.n_rows) / (1.0 + self.with_it)) + 1.0
         factors *= np.sqrt(self.squares.sum() / (self.squares @ factors**2))
-        rounded: F32 = factors.astype(np.float32)
-        return rounded
+        return np.asarray(factors, np.float32)
 
 
 def count_features(rows: SparseRows, weights: Any = None) -> FeatureCounts:

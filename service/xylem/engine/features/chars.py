@@ -178,11 +178,12 @@ class CharsFeaturizer(TextFeaturizer):
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
         """Return rows of these words, and of the n-grams of the texts' own characters."""
         utf8, text_ptr = encoded(texts, self.parameters.reading)
-        word_part = rows_of_words(*words, self._words.table)
-        char_part = char_rows(utf8, text_ptr, self._chars.table)
-        return SparseRows(
-            *side_by_side(word_part, char_part, self.text_rows.table), self.n_features
+        rows = side_by_side(
+            rows_of_words(*words, self._words.table),
+            char_rows(utf8, text_ptr, self._chars.table),
+            self.text_rows.table,
         )
+        return SparseRows(*rows, self.n_features)
 
 
 @kernel

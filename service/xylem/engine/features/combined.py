@@ -87,8 +87,7 @@ class RowEmbedding:
             _SUMS,
         ).astype(np.float64)
         total = float(np.abs(values.astype(np.float64)).sum()) if self._mean[0] else 0.0
-        contributions: F64 = embedded * (values.astype(np.float64) / (total or 1.0))[:, None]
-        return contributions
+        return np.asarray(embedded * (values.astype(np.float64) / (total or 1.0))[:, None])
 
 
 class ColumnBlock(NamedTuple):

@@ -79,7 +79,7 @@ class HashingFeaturizer(TextFeaturizer):
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; values whose names share an id are summed."""
         values = finite_values(instances)
-        indptr = offsets(map(len, instances))
+
         # a lone surrogate becomes bytes of its own
         names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]
         ptr = offsets(map(len, names))
@@ -94,7 +94,9 @@ class HashingFeaturizer(TextFeaturizer):
             indices,
             signs,
         )
-        return self.normalised(tidied(indptr, indices, values * signs, self.n_features))
+        return self.normalised(
+            tidied(offsets(map(len, instances)), indices, values * signs, self.n_features)
+        )
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
         """Return the rows of texts with these words."""

@@ -118,14 +118,16 @@ def lemmas_of(code: str) -> Callable[[str], str]:
 
     One thread at a time may call it. Raises BadParameter if the library is not installed.
     """
-    library = _imported("lemmas", "simplemma")
+
     strategies = _imported("lemmas", "simplemma.strategies")
     dictionaries = _imported("lemmas", "simplemma.strategies.dictionaries")
     # for Finnish this dictionary takes 50 MiB, the default one 440 MiB, at the same speed
     strategy = strategies.DefaultStrategy(
         dictionary_factory=dictionaries.LOW_MEMORY_DICTIONARY_FACTORY
     )
-    lemmatizer = library.Lemmatizer(cache_max_size=1, lemmatization_strategy=strategy)
+    lemmatizer = _imported("lemmas", "simplemma").Lemmatizer(
+        cache_max_size=1, lemmatization_strategy=strategy
+    )
     return lambda word: str(lemmatizer.lemmatize(word, code))
 
 

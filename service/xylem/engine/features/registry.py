@@ -1,10 +1,8 @@
 """Fit and load featurizers of every kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -141,7 +139,7 @@ class MakeRows:
     n_features: int
 
     @classmethod
-    def from_featurizer(cls, featurizer: Featurizer) -> MakeRows:
+    def from_featurizer(cls, featurizer: Featurizer) -> Self:
         """Return the step that makes rows as a featurizer does."""
         return cls(featurizer.config(), featurizer.arrays(), featurizer.n_features)
 

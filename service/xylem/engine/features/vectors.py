@@ -216,9 +216,12 @@ def fit_tail(blocks: Iterable[F32], parameters: VectorParameters) -> Tail:
     start = np.random.default_rng(0).normal(size=(min(dims + SPARE, n_numbers), n_numbers))
     covariance = products / n_rows - np.outer(mean, mean)
     components = _principal(covariance, start)[:dims] if dims else np.empty((0, n_numbers))
-    basis = np.ascontiguousarray(components.T, np.float32)
     assert parameters.weight != "auto"
-    return Tail(read_only(mean.astype(np.float32)), read_only(basis), parameters.weight)
+    return Tail(
+        read_only(mean.astype(np.float32)),
+        read_only(np.ascontiguousarray(components.T, np.float32)),
+        parameters.weight,
+    )
 
 
 @kernel

@@ -84,7 +84,6 @@ def sto(
 
     Cost: sorts the n estimates of each label, O(n log n). Deterministic.
     """
-    hits = mark_hits(estimates, truth)
     order = np.argsort(estimates.labels, kind="stable")
     ptr = offsets(np.bincount(estimates.labels, minlength=truth.n_labels))
     n_true = np.bincount(truth.indices, minlength=truth.n_labels)
@@ -92,7 +91,7 @@ def sto(
     _best_cuts(
         ptr,
         estimates.scores[order],
-        hits[order],
+        mark_hits(estimates, truth)[order],
         n_true,
         floor,
         common_threshold,

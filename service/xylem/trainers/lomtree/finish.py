@@ -182,12 +182,12 @@ def histograms_of(
     source_nodes = source[leaves]
     n_entries = np.diff(counts.ptr)[source_nodes]
     leaf = np.repeat(np.arange(len(leaves)), n_entries)
-    begins = offsets(n_entries)
+
     entry = ranges(counts.ptr[source_nodes], n_entries)
     label = counts.label[entry]
     count = counts.value[entry]
     best = np.lexsort((label, -count, leaf))
-    best = best[np.arange(len(leaf)) - begins[leaf] < n_kept]
+    best = best[np.arange(len(leaf)) - offsets(n_entries)[leaf] < n_kept]
     best = best[np.lexsort((label[best], leaf[best]))]
     share = (count[best] / np.maximum(1, rows[source_nodes])[leaf[best]]).astype(np.float32)
     ends = np.cumsum(np.minimum(n_entries, n_kept)).tolist()
@@ -247,11 +247,11 @@ def restore_tree(state: LearnerState, tree: OnlineTree, n_labels: int) -> None:
         array = getattr(tree, name)
         array[:n] = state.take(f"node/{name}", array.dtype.name, n, *array.shape[1:])
     left = tree.left[:n]
-    right = tree.right[:n]
+
     parent = tree.parent[:n]
     root = int(tree.state[ROOT])
     inner = np.flatnonzero(left != LEAF)
-    children = np.concatenate([left[inner], right[inner]])
+    children = np.concatenate([left[inner], tree.right[inner]])
     non_roots = np.delete(np.arange(n), root) if 0 <= root < n else np.empty(0)
     # each node but the root is the child of one node, so there are no cycles below the root
     check_that(np.array_equal(np.sort(children), non_roots), "one tree")

@@ -416,7 +416,6 @@ def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
 
     For trees where a row goes to one leaf. Cost: O(depth * entries).
     """
-    n = len(child_ptr) - 1
     parent = parents_of(child_ptr).astype(np.int64)
     entry = np.flatnonzero(np.diff(child_ptr)[leaves.node] == 0)
     node = leaves.node[entry]
@@ -427,4 +426,4 @@ def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
         node = parent[node[has_parent]]
         levels.append((node, entry))
     nodes, entries = (np.concatenate(parts) for parts in zip(*levels, strict=True))
-    return counts_of(n, nodes, leaves.label[entries], leaves.value[entries])
+    return counts_of(len(child_ptr) - 1, nodes, leaves.label[entries], leaves.value[entries])

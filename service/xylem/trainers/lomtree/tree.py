@@ -13,9 +13,7 @@ from xylem.trainers.lomtree.tables import (
     make_pool,
     release,
 )
-from xylem_store import F32, F64, I32, I64, prefetch
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
+from xylem_store import F32, F64, I32, I64, nonallocating_inlined, nonallocating_kernel, prefetch
 
 LEAF = -1
 
@@ -133,7 +131,7 @@ def make_tree(n_nodes: int, weight_slots: int, class_slots: int) -> OnlineTree:
     return tree
 
 
-@inlined
+@nonallocating_inlined
 def _set_leaf(tree: OnlineTree, node: Integer, parent: Integer) -> None:
     """Make a node a leaf without any rows [SetNode]."""
     release(tree.weights, node)
@@ -152,7 +150,7 @@ def _set_leaf(tree: OnlineTree, node: Integer, parent: Integer) -> None:
     tree.n_trained[node] = 0
 
 
-@inlined
+@nonallocating_inlined
 def refresh_least(tree: OnlineTree, node: Integer) -> None:
     """Update `least` of a node and of the nodes above it [UpdateC]."""
     while node >= 0:
@@ -163,7 +161,7 @@ def refresh_least(tree: OnlineTree, node: Integer) -> None:
         node = np.int64(tree.parent[node])
 
 
-@kernel
+@nonallocating_kernel
 def _cut_out(tree: OnlineTree, leaf: Integer) -> Any:
     """Remove a leaf and its parent from the tree; the leaf's sibling takes the parent's place.
 
@@ -184,7 +182,7 @@ def _cut_out(tree: OnlineTree, leaf: Integer) -> Any:
     return parent
 
 
-@inlined
+@nonallocating_inlined
 def may_split(tree: OnlineTree, leaf: Integer, budget: Budget) -> Any:
     """Return whether a leaf may be split.
 
@@ -206,7 +204,7 @@ def may_split(tree: OnlineTree, leaf: Integer, budget: Budget) -> Any:
     return tree.least[leaf] - tree.most[leaf] > budget.swap_resistance * (least + 1)
 
 
-@kernel
+@nonallocating_kernel
 def split_leaf(tree: OnlineTree, leaf: Integer, budget: Budget) -> None:
     """Give a leaf two children: new ones, or the least-used leaf and its parent [Swap]."""
     if tree.state[N_SPLITS] < budget.splits:
@@ -231,13 +229,13 @@ def split_leaf(tree: OnlineTree, leaf: Integer, budget: Budget) -> None:
     refresh_least(tree, np.int64(leaf))
 
 
-@inlined
+@nonallocating_inlined
 def child_of(tree: OnlineTree, node: Integer, score: float) -> Any:
     """Return the child to which a row of this score goes: the right one if h(x) > 0."""
     return np.int64(tree.right[node] if score > 0.0 else tree.left[node])
 
 
-@inlined
+@nonallocating_inlined
 def fetch_children(tree: OnlineTree, node: Integer) -> None:
     """Prefetch the fields of a node's children."""
     for child in (np.int64(tree.left[node]), np.int64(tree.right[node])):

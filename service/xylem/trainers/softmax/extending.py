@@ -94,9 +94,14 @@ def _read(model: Model, p: SoftmaxParameters, n_labels: int) -> tuple[SoftmaxTre
     u = as_float(assemble_embedding(model.manifest.n_features, model.arrays).u)
     embedding = np.zeros((len(u), p.padded_dim()), np.float32)
     embedding[:, : p.dim] = u
-    none = np.zeros((1, 0, p.padded_dim()), np.float32)
+
     weights = np.zeros((*tree.child.shape, p.padded_dim()), np.float32)
-    network = Network(weights, np.zeros(tree.child.shape, np.float32), embedding, none)
+    network = Network(
+        weights,
+        np.zeros(tree.child.shape, np.float32),
+        embedding,
+        np.zeros((1, 0, p.padded_dim()), np.float32),
+    )
     for number, node in enumerate(old.nodes[shape.inner].tolist()):
         first, last = model.ensemble.child_ptr[node : node + 2].tolist()
         weights[number, : last - first, : p.dim] = dense_weights(model.ensemble, node, p.dim)

@@ -138,8 +138,7 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
 def _of_length_one(vectors: F64) -> F32:
     """Return vectors divided by their lengths; those of length 0 are not changed."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units: F32 = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return units
+    return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
 
 
 def _fill(vectors: F32, centres: F32, counts: I64, room: int) -> I64:
@@ -237,12 +236,11 @@ def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
         if not len(branches):
             chunks.append(None)
             continue
-        feature = np.repeat(np.arange(dim), len(branches))
-        child = np.tile(np.arange(len(branches)), dim)
+
         chunks.append(
             Chunk.from_weights(
-                feature,
-                child,
+                np.repeat(np.arange(dim), len(branches)),
+                np.tile(np.arange(len(branches)), dim),
                 np.ascontiguousarray(network.weights[number, branches, :dim].T).reshape(-1),
                 network.bias[number, branches].copy(),
             )

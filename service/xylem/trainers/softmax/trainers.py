@@ -40,8 +40,8 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
     """
     census = source.census
     dim = parameters.dim
-    transition_rows = parameters.transitions()[1]
-    if census.n_features % parameters.transitions()[0]:
+    n_places, transition_rows = parameters.transitions()
+    if census.n_features % n_places:
         raise BadParameter(
             f"task: expected labels for rows that are no windows of words, found {parameters.task}"
         )

@@ -272,9 +272,11 @@ def _start(
             "nodes within "
             f"{limit >> 20} MiB of memory, found {needed >> 20} MiB for {dim} dimensions"
         )
-    random = derived_random(tools.seed, _START)
+
     embedding = np.zeros((n_words, padded), np.float32)
-    embedding[:, :dim] = random.uniform(-1 / dim, 1 / dim, (n_words, dim))
+    embedding[:, :dim] = derived_random(tools.seed, _START).uniform(
+        -1 / dim, 1 / dim, (n_words, dim)
+    )
     transition = np.zeros((n_places, padded if n_turned == dim else n_turned, padded), np.float32)
     if n_turned == 1:
         transition[:, 0, :dim] = 1.0

@@ -132,9 +132,8 @@ def _keep_path_sums(
     depth = int(new.level.max()) + 1
     sums = np.full((len(new.leaf_node), depth, arity), 1 / arity, np.float32)
     counts = np.ones((len(new.leaf_node), depth), np.float32)
-    old_paths = _paths(old, depth)
     new_paths = _paths(new, depth)
-    same = (old_paths == new_paths) & (new_paths >= 0)
+    same = (_paths(old, depth) == new_paths) & (new_paths >= 0)
     same &= ~is_new[np.maximum(new_paths, 0)]
     same = np.logical_and.accumulate(same, axis=1)
     n = min(depth, statistics.counts.shape[1])
