@@ -211,8 +211,7 @@ def request_of(
 
     Raises BadParameter.
     """
-    methods = methods or (METHOD,)
-    selected_methods: Any = METHODS if ALL in methods else tuple(methods)
+    selected_methods: Any = METHODS if ALL in (methods or ()) else tuple(methods or (METHOD,))
     checked_objective: Any = objective
     return TuneRequest(
         methods=selected_methods,

@@ -327,12 +327,11 @@ def _children_to_train(
     for node in np.unique(parents_of(shape.child_ptr)[changed]).tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
         positions = np.flatnonzero(changed[children]).astype(np.int32)
-        old = None
-        place = _NO_LABELS
+        trained[node] = ChildTraining(positions)
         if (old_child[children][positions] >= 0).all():
             old = weighed.weighed_chunk(old_chunks[node])
             place = inverse(old_child[children][positions], len(old.bias))
-        trained[node] = ChildTraining(positions, old, place)
+            trained[node] = ChildTraining(positions, old, place)
     return trained
 
 
@@ -362,7 +361,7 @@ def _sample_rows(
         Members(offsets(part)[members.ptr], members.rows[part])
         for part in (is_old_entry, ~is_old_entry)
     )
-    sampled = {}
+    sampled = dict(trained)
     has_old = shape.below(~is_new) > 0
     place = np.zeros(n_rows, np.int32)
     is_new_row = np.zeros(n_rows, np.bool_)
@@ -371,7 +370,6 @@ def _sample_rows(
         if is_new_only and (
             loss == "logistic" or has_old[shape.child_ptr[node] + training.children].any()
         ):
-            sampled[node] = training
             continue
         first = int(shape.first[node])
         end = members.end(shape, node)

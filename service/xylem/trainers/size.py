@@ -155,21 +155,21 @@ def size_of(
     n_columns  features of the model
     n_names    labels of the model, also those that no row carries
     """
-    bound = n_used = n_labels = n_nodes = n_chunks = n_rows = 0
+    n_used = n_labels = 0
+    totals = np.zeros(4, np.int64)
     depth_sums = np.zeros((0, 2))
     for number, (shape, used) in enumerate(counted):
         n_children = np.diff(shape.child_ptr)
-        bound += int((used * n_children).sum())
+
         n_used = int(used[0])
         n_labels = len(shape.labels)
-        n_nodes += len(used)
-        n_chunks += len(shape.inner)
-        n_rows += int(used.sum())
+        totals += (used * n_children).sum(), len(used), len(shape.inner), used.sum()
         sums = shares_by_depth(shape.child_ptr, used, n_children)
         depth_sums = np.pad(depth_sums, ((0, max(0, len(sums) - len(depth_sums))), (0, 0)))
         depth_sums[: len(sums)] += sums
         tools.progress("estimate", number + 1, n_trees)
     alphas = depth_sums[:, 0] / depth_sums[:, 1]
+    bound, n_nodes, n_chunks, n_rows = totals.tolist()
     return SizeEstimate.from_counts(
         bound,
         n_used,

@@ -106,9 +106,11 @@ class Follower:
             heads = {}
         self.waits_for = None
         for live in followed:
-            is_fresh = fault is None and self._refreshed(live, heads)
-            next_look = time.monotonic() + self._refresh_seconds + HANG_SECONDS
-            live.fresh_until = next_look if is_fresh else -math.inf
+            live.fresh_until = (
+                time.monotonic() + self._refresh_seconds + HANG_SECONDS
+                if fault is None and self._refreshed(live, heads)
+                else -math.inf
+            )
         with self._adding:  # if several threads find the same fault, only one logs it
             previous_fault = self.fault
             self.fault = None if fault is None else str(fault)

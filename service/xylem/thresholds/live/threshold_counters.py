@@ -97,8 +97,7 @@ def count_events(
             return k
         if epochs[i] < 0:
             if objective != MACRO:
-                n_predicted = decide(predicted, search_scores, true, allowed, start, aim)
-                predicted = predicted[:n_predicted]
+                predicted = predicted[: decide(predicted, search_scores, true, allowed, start, aim)]
             predicted.sort()
         end = count_event(counters, true, predicted, begin, journal, allowed)
         move_thresholds(*paths, knots, journal[0][0, begin:end], counters[2], log_threshold)
