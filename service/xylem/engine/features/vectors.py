@@ -167,11 +167,11 @@ def tails_of(vectors: F32, mean: F32, basis: F32, weight: np.float32) -> F32:
 def join_tails(indptr: I64, indices: I32, values: F32, tails: F32, first: int) -> RowArrays:
     """Return rows (indptr, indices, values) with a tail each, whose features begin with `first`."""
     n_rows, dims = tails.shape
-    joined_ptr = np.empty(n_rows + 1, np.int64)
+    joined_ptr = np.zeros(n_rows + 1, np.int64)
     joined = np.empty(len(indices) + n_rows * dims, np.int32)
     joined_values = np.empty(len(joined), np.float32)
     position = 0
-    joined_ptr[0] = 0
+
     for row in range(n_rows):
         for i in range(indptr[row], indptr[row + 1]):
             joined[position] = indices[i]
