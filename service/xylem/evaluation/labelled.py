@@ -86,10 +86,9 @@ class Labelled(NamedTuple):
                 "has not learnt"
                 f"{example}: each counts as missed"
             )
-        trained_on = {
+        if self.source is not None and self.source.sha256 in {
             manifest.data.sha256 for manifest in (model.manifest, *model.manifest.members)
-        }
-        if self.source is not None and self.source.sha256 in trained_on:
+        }:
             yield (
                 f"{version_name} was trained on the validation rows: its figures are better there "
                 "than elsewhere"

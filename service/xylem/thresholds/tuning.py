@@ -348,8 +348,9 @@ class _Task(NamedTuple):
             start = self._start(estimates, truth, self.bounds)
             self.on_progress("start values", 1, 1)
             counted = self.label_counts, self.n_training_rows
-            bounds = lower_bounds(*counted, truth.n_labels)
-            begun = Tuned.begin(self.request.objective, empty, start, bounds)
+            begun = Tuned.begin(
+                self.request.objective, empty, start, lower_bounds(*counted, truth.n_labels)
+            )
             return learn(self.predictor, self.valid.rows, truth, begun, *counted, self.on_progress)
         self.on_progress(method, 0, 1)
         thresholds = self._find(method, estimates, truth, self.bounds)
@@ -422,8 +423,16 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
             break
         lenient_start = lenient_start._replace(power=power)
     read = read._replace(power=power)
-    bounds = np.maximum(kappa, read.probability_of(estimates.floor))
-    return _Task(predictor, valid, estimates, bounds, *counted, read, request, on_progress)
+    return _Task(
+        predictor,
+        valid,
+        estimates,
+        np.maximum(kappa, read.probability_of(estimates.floor)),
+        *counted,
+        read,
+        request,
+        on_progress,
+    )
 
 
 def carried(

@@ -270,9 +270,8 @@ def _estimate_blocks(
     Raises BadData.
     """
     blocks, _, shapes = _shapes_of_blocks(source, parameters, tools)
-    counted = ((shape, features_used(blocks, shape, tree_tools)) for tree_tools, shape in shapes)
     return size_of(
-        counted,
+        ((shape, features_used(blocks, shape, tree_tools)) for tree_tools, shape in shapes),
         getattr(parameters, "trees", 1),
         blocks.census.n_features,
         len(blocks.census.label_rows),
@@ -293,13 +292,12 @@ def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Reg
             else join(labels, [])
         )
 
-    group_max = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX
     return Regrowth(
         parameters.solving(rows.n_rows, len(rows.indices), rows.tail),
         parameters.idf,
         members,
         divide,
-        group_max,
+        2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX,
     )
 
 

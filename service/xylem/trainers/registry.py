@@ -258,8 +258,9 @@ def estimate(name: str, parameters: Parameters, data: TrainingSet, tools: Tools)
     """
     spec = _check_trainer(name, parameters, tools)
     check_training_set(data)
-    source = _as_learnt(spec, parameters, MemorySource(data), tools.seed)
-    return spec.estimate(all_rows(source), parameters, tools).as_dict()
+    return spec.estimate(
+        all_rows(_as_learnt(spec, parameters, MemorySource(data), tools.seed)), parameters, tools
+    ).as_dict()
 
 
 def estimate_blocks(

@@ -203,8 +203,13 @@ class Regrowth(NamedTuple):
                 _assemble_tree(shape, old_child, changed, old_chunks, trained, solved, weighed)
             )
             classifier_sources.append(np.where(changed | (old_node < 0), -1, old.nodes[old_node]))
-            is_above = np.isin(np.arange(len(old_node)), above)
-            chunk_sources.append(np.where(is_above | (old_node < 0), -1, old.nodes[old_node]))
+            chunk_sources.append(
+                np.where(
+                    np.isin(np.arange(len(old_node)), above) | (old_node < 0),
+                    -1,
+                    old.nodes[old_node],
+                )
+            )
             n_trained += int(changed.sum())
         ensemble = build_ensemble(
             trees, labels.n_labels, weighed.rows.n_features, model.manifest.weights

@@ -117,12 +117,11 @@ def load_rows(source: RowSource, progress: OnProgress) -> tuple[TrainingSet, boo
     """
     census = source.census
     if source.reads == "rows" or census.n_entries <= WINDOW_ENTRIES_MAX:
-        parts = (
+        return TrainingSet.join(
             [*source.parts()]
             if source.reads == "rows"
             else [*parts_with_progress(source, progress, STAGE)]
-        )
-        return TrainingSet.join(parts), False
+        ), False
     n_rows = census.n_rows
     n_carried = int(census.label_rows.sum())
     row_ptr = mapped(np.int64, n_rows + 1, census)

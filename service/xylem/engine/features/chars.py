@@ -156,14 +156,17 @@ class CharsFeaturizer(TextFeaturizer):
                 "l1": (1.0 - share, share),
                 "l2": np.sqrt((1.0 - share, share)),
             }
-            text_table = TextTable(
-                self._words.table,
-                self._chars.table,
-                np.array(by_norm[norm], np.float32),
-                n_words,
-                NORM_CODES[norm],
+            self.text_rows = TextRows(
+                text_rows,
+                TextTable(
+                    self._words.table,
+                    self._chars.table,
+                    np.array(by_norm[norm], np.float32),
+                    n_words,
+                    NORM_CODES[norm],
+                ),
+                features + per_character,
             )
-            self.text_rows = TextRows(text_rows, text_table, features + per_character)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""

@@ -288,8 +288,9 @@ class TextFeaturizer(Featurizer, ABC):
         characters_max = min(characters_max, values_max // text_rows.features_a_character)
         texts = self.body_texts(n_texts, characters_max, bytes_max)
         sample = np.frombuffer(b"", np.uint8)  # read-only, as `encoded` returns it
-        rows_by = address_of(text_rows.kernel, ROWS, sample, texts.text_ptr, text_rows.table)
-        return texts._replace(rows_by=rows_by)
+        return texts._replace(
+            rows_by=address_of(text_rows.kernel, ROWS, sample, texts.text_ptr, text_rows.table)
+        )
 
     def rows_of_read(self, texts: BodyTexts, n: int) -> SparseRows:
         """Do as `Featurizer.rows_of_read`."""

@@ -63,18 +63,21 @@ class HashingFeaturizer(TextFeaturizer):
         super().__init__(parameters, parameters.n_features, forms)
         self.fitted = (forms,)
         ngram_min, ngram_max = parameters.ngram_range
-        table = HashTable(
-            of_classes=classes(parameters.unicode),
-            ngram_min=ngram_min,
-            ngram_max=ngram_max,
-            bigrams=parameters.bigrams,
-            lead=parameters.lead,
-            lead_weight=parameters.lead_weight,
-            mask=self.n_features - 1,
-            signed=parameters.signed,
-            norm=NORM_CODES[parameters.norm],
+        self.text_rows = TextRows(
+            hashed_rows,
+            HashTable(
+                of_classes=classes(parameters.unicode),
+                ngram_min=ngram_min,
+                ngram_max=ngram_max,
+                bigrams=parameters.bigrams,
+                lead=parameters.lead,
+                lead_weight=parameters.lead_weight,
+                mask=self.n_features - 1,
+                signed=parameters.signed,
+                norm=NORM_CODES[parameters.norm],
+            ),
+            ngrams_a_word(ngram_min, ngram_max),
         )
-        self.text_rows = TextRows(hashed_rows, table, ngrams_a_word(ngram_min, ngram_max))
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; values whose names share an id are summed."""

@@ -122,11 +122,11 @@ def lemmas_of(code: str) -> Callable[[str], str]:
     strategies = _imported("lemmas", "simplemma.strategies")
     dictionaries = _imported("lemmas", "simplemma.strategies.dictionaries")
     # for Finnish this dictionary takes 50 MiB, the default one 440 MiB, at the same speed
-    strategy = strategies.DefaultStrategy(
-        dictionary_factory=dictionaries.LOW_MEMORY_DICTIONARY_FACTORY
-    )
     lemmatizer = _imported("lemmas", "simplemma").Lemmatizer(
-        cache_max_size=1, lemmatization_strategy=strategy
+        cache_max_size=1,
+        lemmatization_strategy=strategies.DefaultStrategy(
+            dictionary_factory=dictionaries.LOW_MEMORY_DICTIONARY_FACTORY
+        ),
     )
     return lambda word: str(lemmatizer.lemmatize(word, code))
 

@@ -96,8 +96,9 @@ def _fit_words(
     if dataset.texts is None:
         return featurizer, featurizer.transform_dataset(dataset)
     blocks: Iterator[TextBlock] = ((texts, None) for texts in in_blocks(dataset.texts))
-    row_blocks = (crew or Crew(1)).mapped(MakeRows.from_featurizer(featurizer), blocks)
-    return featurizer, SparseRows.join(list(row_blocks))
+    return featurizer, SparseRows.join(
+        list((crew or Crew(1)).mapped(MakeRows.from_featurizer(featurizer), blocks))
+    )
 
 
 def _weights_of(dataset: Dataset) -> F32 | None:

@@ -101,8 +101,14 @@ class FeedbackTransaction:
             candidate_sums = candidate.sums
             kind = state.SCORED
             payload = encode_scored(scored)
-        sums = encode_sums(deltas.sums, candidate_sums)
-        self.head = state.append(self._connection, self.head, kind, payload, self._n_events, sums)
+        self.head = state.append(
+            self._connection,
+            self.head,
+            kind,
+            payload,
+            self._n_events,
+            encode_sums(deltas.sums, candidate_sums),
+        )
         self._begin = self._served.journal_end
         self._n_events = 0
         if self._shadow is not None:

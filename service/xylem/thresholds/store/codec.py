@@ -283,8 +283,11 @@ def decode_sums(data: bytes | None) -> tuple[I64, I64]:
     """Decode what was added to both sums. Raises DatabaseUnavailable for other bytes."""
     if data is None:
         return NO_SUMS, NO_SUMS
-    raw = _unpacked(data, 2 * NO_SUMS.nbytes, "sums of F by row")
-    sums = np.frombuffer(raw, "<i8").astype(np.int64).reshape(2, N_SUMS)
+    sums = (
+        np.frombuffer(_unpacked(data, 2 * NO_SUMS.nbytes, "sums of F by row"), "<i8")
+        .astype(np.int64)
+        .reshape(2, N_SUMS)
+    )
     return sums[0], sums[1]
 
 
@@ -297,6 +300,9 @@ def encode_scores(scores: Sequence[Counters]) -> bytes:
 
 def decode_scores(data: bytes, n_labels: int) -> tuple[Counters, Counters]:
     """Decode two pairs of counters. Raises DatabaseUnavailable for other bytes."""
-    raw = _unpacked(data, 32 * n_labels, "the scores of a candidate")
-    numbers = np.frombuffer(raw, "<i8").astype(np.int64).reshape(4, n_labels)
+    numbers = (
+        np.frombuffer(_unpacked(data, 32 * n_labels, "the scores of a candidate"), "<i8")
+        .astype(np.int64)
+        .reshape(4, n_labels)
+    )
     return Counters(numbers[0], numbers[1]), Counters(numbers[2], numbers[3])

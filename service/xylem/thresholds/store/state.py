@@ -360,8 +360,9 @@ class ThresholdDatabase:
         ForeignThresholds.
         """
         with self._database.write() as connection:
-            head = lock_head(connection, model, version, digest)
-            return replace_state(connection, head, TUNED, settled(tuned)).epoch
+            return replace_state(
+                connection, lock_head(connection, model, version, digest), TUNED, settled(tuned)
+            ).epoch
 
     def reset(self, model: str, version: int, start: Tuned, digest: str) -> int:
         """Replace all that the database has of a version by start values and the version's digest.

@@ -81,8 +81,9 @@ class OldRows(NamedTuple):
 
 def no_old_rows(n_rows: int) -> OldRows:
     """Return the value for old weights that were trained on none of the rows."""
-    no_rows = np.zeros(n_rows, np.uint8)
-    return OldRows(np.zeros(n_rows, np.uint16), no_rows, np.ones(n_rows, np.float32))
+    return OldRows(
+        np.zeros(n_rows, np.uint16), np.zeros(n_rows, np.uint8), np.ones(n_rows, np.float32)
+    )
 
 
 @inlined

@@ -196,11 +196,10 @@ class OnlineLomtree:
         n_entries[np.diff(child_ptr) == 0] = np.diff(leaf_counts.labels.ptr)
         counts = sum_to_inner_nodes(child_ptr, leaf_counts.labels._replace(ptr=offsets(n_entries)))
         rows = rows_of_nodes(child_ptr, leaf_counts.rows)
-        chunks = chunks_of(self._tree, order)
         tree = Tree(
             child_ptr,
             np.full(len(order), -1, np.int32),
-            chunks,
+            chunks_of(self._tree, order),
             histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels),
         )
         return Trained.from_trees(
@@ -329,13 +328,16 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
             "once": is_once,
         }
         state = LearnerState(0 if is_once else passes.stop, facts, arrays)
-    trained = online.finish(
-        len(census.label_rows),
-        census.n_features,
-        ids=source.final_ids,
-        recount=all_rows(source) if source.reads == "rows" else None,
+    return replace(
+        online.finish(
+            len(census.label_rows),
+            census.n_features,
+            ids=source.final_ids,
+            recount=all_rows(source) if source.reads == "rows" else None,
+        ),
+        warnings=label_order.warnings(),
+        state=state,
     )
-    return replace(trained, warnings=label_order.warnings(), state=state)
 
 
 def _ordered_rows(

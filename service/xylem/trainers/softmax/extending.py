@@ -176,8 +176,9 @@ def _with_leaves(
         n_nodes += len(child)
     weights = np.zeros((n_nodes, *network.weights.shape[1:]), np.float32)
     weights[: len(network.weights)] = network.weights
-    grown = topology_with(np.concatenate(children), len(counts))
-    return grown, network._replace(weights=weights, bias=np.concatenate(biases))
+    return topology_with(np.concatenate(children), len(counts)), network._replace(
+        weights=weights, bias=np.concatenate(biases)
+    )
 
 
 def _nodes_above(tree: SoftmaxTree, new: I32) -> tuple[Bools, Bools]:
@@ -230,8 +231,13 @@ def _learn(
     shuffled = derived_random(tools.seed, _ORDER)
     for done in range(passes):
         first = rate * (1 - done / passes)
-        last = rate * (1 - (done + 1) / passes)
-        steps = Steps(first, last, p.descent().is_mean, p.descent().by_probability, embeds=False)
+        steps = Steps(
+            first,
+            rate * (1 - (done + 1) / passes),
+            p.descent().is_mean,
+            p.descent().by_probability,
+            embeds=False,
+        )
         run_piece(
             Piece(rows, shuffled.permutation(rows.n_rows).astype(np.int32), steps, 0),
             state,

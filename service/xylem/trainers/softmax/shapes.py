@@ -96,8 +96,12 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
     n_levels = 1
     while arity**n_levels < n:
         n_levels += 1
-    ptr = np.arange(n + 1, dtype=np.int64) * dim
-    dense = SparseRows(ptr, np.tile(np.arange(dim, dtype=np.int32), n), vectors.reshape(-1), dim)
+    dense = SparseRows(
+        np.arange(n + 1, dtype=np.int64) * dim,
+        np.tile(np.arange(dim, dtype=np.int32), n),
+        vectors.reshape(-1),
+        dim,
+    )
     members = np.arange(n, dtype=np.int32)
     cuts = [np.array([0, n])]
     bounds = cuts[0]

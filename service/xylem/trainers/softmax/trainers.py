@@ -60,8 +60,14 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
         "report": report,
         "state": learner_state,
     }
-    tree = tree_of(state.tree, state.network, dim)
-    return Trained.from_trees([tree], len(census.label_rows), dim, "softmax", parameters, **fields)
+    return Trained.from_trees(
+        [tree_of(state.tree, state.network, dim)],
+        len(census.label_rows),
+        dim,
+        "softmax",
+        parameters,
+        **fields,
+    )
 
 
 def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> SoftmaxTree:

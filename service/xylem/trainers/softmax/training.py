@@ -133,9 +133,8 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
         n_columns=p.dim,
         n_bytes=4 * data.labels.n_labels + 4,  # and whether representations are means
     )
-    estimate = SizeEstimate.from_counts(p.dim * 2 * len(labels), n_used, len(labels), (1.0,), trees)
     return replace(
-        estimate,
+        SizeEstimate.from_counts(p.dim * 2 * len(labels), n_used, len(labels), (1.0,), trees),
         stored_bytes={
             w: n_dense * DENSE_BYTES[w]
             + p.dim * n_vectors * EMBEDDING_BYTES[w]
