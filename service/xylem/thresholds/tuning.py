@@ -286,11 +286,10 @@ def keep(
 
     Raises BadInput and DatabaseUnavailable: then nothing is stored.
     """
-    name = model.manifest.model
     version = model.manifest.version
     facts = [facts_of(outcome) for outcome in outcomes]
     with database.write() as connection:
-        head = lock_head(connection, name, version, model.manifest.digest)
+        head = lock_head(connection, model.manifest.model, version, model.manifest.digest)
         tuned = outcomes[0].tuned
         head = (
             put_shadow(connection, head, tuned)
@@ -298,7 +297,7 @@ def keep(
             else replace_state(connection, head, TUNED, tuned)
         )
         report = {
-            "model": name,
+            "model": model.manifest.model,
             "version": version,
             "epoch": head.epoch,
             "shadow": shadow,
@@ -342,20 +341,28 @@ class _Task(NamedTuple):
         """Return the thresholds that a method finds."""
         estimates = self.estimates
         truth = self.valid.labels
-        empty = self.request.empty
         if method == "ofo":
             self.on_progress("start values", 0, 1)
             start = self._start(estimates, truth, self.bounds)
             self.on_progress("start values", 1, 1)
             counted = self.label_counts, self.n_training_rows
             begun = Tuned.begin(
-                self.request.objective, empty, start, lower_bounds(*counted, truth.n_labels)
+                self.request.objective,
+                self.request.empty,
+                start,
+                lower_bounds(*counted, truth.n_labels),
             )
             return learn(self.predictor, self.valid.rows, truth, begun, *counted, self.on_progress)
         self.on_progress(method, 0, 1)
         thresholds = self._find(method, estimates, truth, self.bounds)
         self.on_progress(method, 1, 1)
-        return Tuned(method, empty, self.read, thresholds, count_at(estimates, truth, thresholds))
+        return Tuned(
+            method,
+            self.request.empty,
+            self.read,
+            thresholds,
+            count_at(estimates, truth, thresholds),
+        )
 
     def _start(self, estimates: Estimates, truth: LabelRows, bounds: F32) -> Start:
         """Return the start values of OFO: those of the request, or the best of the grid.

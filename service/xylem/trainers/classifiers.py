@@ -303,8 +303,10 @@ class Solve:
         return -(-len(self.trained[node].children) // LANES)
 
     def _carried(self, node: int) -> int:
-        members = self.members
-        return int(members.ptr[members.end(self.shape, node)] - members.ptr[self.shape.first[node]])
+        return int(
+            self.members.ptr[self.members.end(self.shape, node)]
+            - self.members.ptr[self.shape.first[node]]
+        )
 
     def visits(self, piece: TileRange) -> int:
         """Return an upper bound on the visits of rows in an epoch of a piece."""

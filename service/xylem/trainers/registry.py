@@ -165,7 +165,6 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
     propagates.
     """
     spec = _check_trainer(name, parameters, tools)
-    passes = tools.passes
     if not _can_read(spec, source):
         readers = _trainers_that(lambda spec: _can_read(spec, source))
         raise BadParameter(
@@ -178,13 +177,13 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
         check_training_set(source.data)
     trained = spec.fit(_as_learnt(spec, parameters, source, tools.seed), parameters, tools)
     plan = spec.plan(parameters)
-    if plan is None or not 0 < passes.until < plan.passes:
+    if plan is None or not 0 < tools.passes.until < plan.passes:
         return trained
     return replace(
         trained,
         warnings=[
             *trained.warnings,
-            f"stopped after pass {passes.until} of {plan.passes}: continue with train --from",
+            f"stopped after pass {tools.passes.until} of {plan.passes}: continue with train --from",
         ],
     )
 
@@ -310,11 +309,10 @@ def _check_trainer(name: str, parameters: Parameters, tools: Tools) -> TrainerSp
     Raises BadParameter.
     """
     spec = trainer(name)
-    threads = tools.crew.threads
     if not isinstance(parameters, spec.parameters):
         raise BadParameter(f"expected parameters of {name}, found {type(parameters).__name__}")
-    if tools.seed < 0 or threads < 1:
+    if tools.seed < 0 or tools.crew.threads < 1:
         raise BadParameter(
-            f"expected a seed >= 0 and threads >= 1, found {tools.seed} and {threads}"
+            f"expected a seed >= 0 and threads >= 1, found {tools.seed} and {tools.crew.threads}"
         )
     return spec

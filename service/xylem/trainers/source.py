@@ -299,9 +299,8 @@ def check_training_set(data: TrainingSet) -> None:
     and all values must be finite.
     """
     n_rows = data.rows.n_rows
-    n_labelled = data.labels.n_rows
-    if n_rows != n_labelled:
-        raise BadData(f"expected labels for {n_rows} rows, found them for {n_labelled}")
+    if n_rows != data.labels.n_rows:
+        raise BadData(f"expected labels for {n_rows} rows, found them for {data.labels.n_rows}")
     if not len(data.labels.indices):
         raise BadData(f"expected rows with labels, found none in {n_rows} rows")
     wrong = np.flatnonzero(~np.isfinite(data.rows.values))

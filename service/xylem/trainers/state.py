@@ -106,7 +106,6 @@ def read_state(model: Model) -> LearnerState:
     Raises BadParameter if the version has no state that this release can read, and Corrupt.
     """
     version = model.manifest.full_name
-    trainer = model.manifest.trainer.name
     arrays = at_rest(model, STATE)
     if _FACTS not in arrays:
         raise BadParameter(
@@ -119,9 +118,9 @@ def read_state(model: Model) -> LearnerState:
             f"from: expected a state of format {FORMAT}, found format "
             f"{header.get('format')!r:.20} of another release in {version}: train it again"
         )
-    if header.get("trainer") != trainer:
+    if header.get("trainer") != model.manifest.trainer.name:
         raise BadParameter(
-            f"from: expected a state of {trainer}, found one of "
+            f"from: expected a state of {model.manifest.trainer.name}, found one of "
             f"{header.get('trainer')!r:.80} in {version}"
         )
     passes = header.get("passes")

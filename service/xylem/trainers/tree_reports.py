@@ -141,16 +141,14 @@ def _mean_curve(curves: list[dict[str, Any]]) -> list[dict[str, float]]:
     points = np.unique(
         np.concatenate([[0], np.geomspace(1, max(1, n_splits_max), _POINTS).astype(np.int64)])
     )
-    mean_points = []
-    for point in points[points <= n_splits_max].tolist():
-        means = {
-            name: float(
-                np.mean([curve[name][min(point, len(curve[name]) - 1)] for curve in curves])
-            )
-            for name in curves[0]
-        }
-        mean_points.append({**_rounded(means), "splits": point})
-    return mean_points
+
+    def mean_at(point: int, name: str) -> float:
+        return float(np.mean([curve[name][min(point, len(curve[name]) - 1)] for curve in curves]))
+
+    return [
+        {**_rounded({name: mean_at(point, name) for name in curves[0]}), "splits": point}
+        for point in points[points <= n_splits_max].tolist()
+    ]
 
 
 def _mean_lines(lines: list[list[dict[str, float]]]) -> list[dict[str, float]]:

@@ -170,11 +170,10 @@ def cleaned(text: str) -> str:
 
 def _joined(line_end: re.Match[str]) -> str:
     """Return the replacement of a hyphen and the end of a line: an empty string within a word."""
-    text = line_end.string
     start = line_end.start()
     end = line_end.end()
-    previous = text[max(0, start - 1) : start]
-    following = text[end : end + 1]
+    previous = line_end.string[max(0, start - 1) : start]
+    following = line_end.string[end : end + 1]
     ends_word = previous.isalpha() or (previous != "" and unicodedata.category(previous)[0] == "M")
     return (
         ""

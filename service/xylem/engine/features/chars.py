@@ -126,12 +126,11 @@ class CharsFeaturizer(TextFeaturizer):
         self.fitted = chars, words, forms
         self.words = words
         self.chars = chars
-        names = chars.names
         seed = new_seed()
         table = CharTable(
-            offsets=names.offsets,
-            utf8=names.utf8,
-            short=short_names(names, seed),
+            offsets=chars.names.offsets,
+            utf8=chars.names.utf8,
+            short=short_names(chars.names, seed),
             seed=seed,
             idf=chars.idf,
             of_classes=classes(parameters.unicode),
@@ -150,7 +149,6 @@ class CharsFeaturizer(TextFeaturizer):
                 word_rows, word_table(words.names, words.idf, parameters), features
             )
             share = parameters.char_share
-            norm = parameters.norm
             by_norm = {
                 "none": (1.0, 1.0),
                 "l1": (1.0 - share, share),
@@ -161,9 +159,9 @@ class CharsFeaturizer(TextFeaturizer):
                 TextTable(
                     self._words.table,
                     self._chars.table,
-                    np.array(by_norm[norm], np.float32),
+                    np.array(by_norm[parameters.norm], np.float32),
                     n_words,
-                    NORM_CODES[norm],
+                    NORM_CODES[parameters.norm],
                 ),
                 features + per_character,
             )

@@ -59,7 +59,7 @@ class Follower:
         with self._adding:
             self._followed.add(live)
         if self.fault is None and not self._hangs:
-            self._look([live])
+            self.look(live)
 
     def check(self) -> None:
         """Raise DatabaseUnavailable if the database is known not to answer.
@@ -83,14 +83,12 @@ class Follower:
         """Stop, and wait for the thread, unless the database hangs."""
         self._following.stop(HANG_SECONDS)
 
-    def look(self) -> bool:
-        """Update all thresholds; return whether the database answered.
+    def look(self, only: ServedThresholds | None = None) -> bool:
+        """Update all thresholds, or those of one version; return whether the database answered.
 
         Blocking. Never raises: see `fault`.
         """
-        return self._look(self.followed)
-
-    def _look(self, followed: list[ServedThresholds]) -> bool:
+        followed = self.followed if only is None else [only]
         fault: DatabaseUnavailable | None = None
         try:
             with self.database.read() as connection:

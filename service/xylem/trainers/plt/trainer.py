@@ -126,9 +126,8 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
         grow(weighed, shape, _members(data.labels, shape), solving, tree_tools)
         for tree_tools, shape in _shapes(source, parameters, data, tools)
     ]
-    census = source.census
     return Trained.from_trees(
-        trees, len(census.label_rows), census.n_features, "logistic", parameters
+        trees, len(source.census.label_rows), source.census.n_features, "logistic", parameters
     )
 
 

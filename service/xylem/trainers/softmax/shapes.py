@@ -172,11 +172,10 @@ def topology_of(shape: Shape, arity: int, n_labels: int) -> SoftmaxTree:
 def children_of(shape: Shape, arity: int) -> I32:
     """Return the children of the inner nodes of a shape, int32[N, arity]: `SoftmaxTree.child`."""
     n_nodes = len(shape.first)
-    inner = shape.inner
-    number = inverse(inner, n_nodes)
+    number = inverse(shape.inner, n_nodes)
     parents = parents_of(shape.child_ptr)[1:]
     nodes = np.arange(1, n_nodes)
-    child = np.full((len(inner), arity), -1, np.int32)
+    child = np.full((len(shape.inner), arity), -1, np.int32)
     child[number[parents], nodes - shape.child_ptr[parents]] = np.where(
         number[nodes] < 0, -2 - shape.node_label[nodes], number[nodes]
     )

@@ -44,14 +44,13 @@ def update_means(state: LearningState, source: RowSource, is_mean: bool) -> None
     so far: the embeddings have changed since the first steps.
     """
     means = state.statistics.means
-    n_rows = state.statistics.n_rows
     if not len(means):
         return
     sums = np.zeros(means.shape)
     for part in source.parts():
         add_representations(*part, state.network, is_mean, sums)
-    n_rows[:] = source.census.label_rows
-    means[:] = sums / np.maximum(n_rows, 1)[:, None]
+    state.statistics.n_rows[:] = source.census.label_rows
+    means[:] = sums / np.maximum(state.statistics.n_rows, 1)[:, None]
 
 
 def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
@@ -161,10 +160,12 @@ def settle(state: LearningState) -> None:
     Their sums of squared gradients, and the labels' sums of probabilities, are reset too.
     Embeddings, and their sums of squared gradients, do not change.
     """
-    network = state.network
-    squares = state.squares
-    statistics = state.statistics
-    for part in (network.weights, network.bias, squares.weights, squares.bias):
+    for part in (
+        state.network.weights,
+        state.network.bias,
+        state.squares.weights,
+        state.squares.bias,
+    ):
         part[...] = 0.0
-    statistics.sums[...] = 1 / state.tree.child.shape[1]
-    statistics.counts[...] = 1.0
+    state.statistics.sums[...] = 1 / state.tree.child.shape[1]
+    state.statistics.counts[...] = 1.0
