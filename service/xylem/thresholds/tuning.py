@@ -326,9 +326,11 @@ class _Task(NamedTuple):
         """Return the best kappa for a method; for this OFO is replayed on the estimates."""
 
         def find(estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
-            if method == "ofo":
-                return replay(estimates, truth, bounds, self._start(estimates, truth, bounds))
-            return self._find(method, estimates, truth, bounds)
+            return (
+                replay(estimates, truth, bounds, self._start(estimates, truth, bounds))
+                if method == "ofo"
+                else self._find(method, estimates, truth, bounds)
+            )
 
         self.on_progress("kappa", 0, 1)
         best = choose_kappa(

@@ -85,9 +85,11 @@ class Members(NamedTuple):
 
     def n_rows(self) -> float:
         """Return the number of rows with a label; if they have weights, the sum of these."""
-        if self.weights is None:
-            return int(np.count_nonzero(np.bincount(self.rows)))
-        return float(self.weights.rows[np.unique(self.rows)].sum(dtype=np.float64))
+        return (
+            int(np.count_nonzero(np.bincount(self.rows)))
+            if self.weights is None
+            else float(self.weights.rows[np.unique(self.rows)].sum(dtype=np.float64))
+        )
 
     ptr: I64
     rows: I32
@@ -207,9 +209,8 @@ def members_of(ptr: I64, rows: I32, weights: Any, labels: I32) -> Members:
     """Return the members of `labels`, given the rows of all labels (`rows_by_label`)."""
     counts = np.diff(ptr)[labels]
     entries = ranges(ptr[labels], counts)
-    if weights is not None:
-        weights = weights._replace(labels=weights.labels[entries])
-    return Members(offsets(counts), rows[entries], weights)
+    of_entries = weights and weights._replace(labels=weights.labels[entries])
+    return Members(offsets(counts), rows[entries], of_entries)
 
 
 def every_child(shape: Shape, nodes: Iterable[int]) -> dict[int, ChildTraining]:

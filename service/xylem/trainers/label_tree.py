@@ -190,9 +190,11 @@ def _shapes_of_rows(
 def _cluster_labels(
     vectors: SparseRows, labels: I32, p: LabelTreeParameters, tools: Tools
 ) -> Shape:
-    if p.clustering == "balanced":
-        return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
-    return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
+    return (
+        balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
+        if p.clustering == "balanced"
+        else kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
+    )
 
 
 def grow(

@@ -78,9 +78,8 @@ def _represent(
     """
     ptr = ptr[item[0] : item[1] + 1]
     part = slice(ptr[0], ptr[-1])
-    if weights is not None:
-        weights = weights._replace(labels=weights.labels[part])
-    return unit_vectors(_sums(rows, ptr - ptr[0], label_rows[part], weights))
+    part_weights = weights and weights._replace(labels=weights.labels[part])
+    return unit_vectors(_sums(rows, ptr - ptr[0], label_rows[part], part_weights))
 
 
 def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> SparseRows:
@@ -186,6 +185,8 @@ def rows_by_label(labels: LabelRows) -> tuple[I64, I32, Any]:
     by_label = sparse.csr_array(
         (entries, labels.indices, labels.indptr), (labels.n_rows, labels.n_labels)
     ).tocsc()
-    if weights is not None:
-        weights = weights._replace(labels=by_label.data)
-    return by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32), weights
+    return (
+        by_label.indptr.astype(np.int64),
+        by_label.indices.astype(np.int32),
+        weights and weights._replace(labels=by_label.data),
+    )

@@ -111,12 +111,13 @@ class ColumnBlock(NamedTuple):
         words    the words of the texts in their forms, if they have been made already
         vectors  those of the texts, which a member that takes none does without
         """
-        if words is not None and isinstance(self.makes, TextFeaturizer):
-            rows = self.makes.rows_of_words(texts, words)
-        else:
-            rows = self.makes.transform_with_vectors(
+        rows = (
+            self.makes.rows_of_words(texts, words)
+            if words is not None and isinstance(self.makes, TextFeaturizer)
+            else self.makes.transform_with_vectors(
                 texts, vectors if self.makes.vector_numbers else None
             )
+        )
         return rows if self.embedding is None else self.embedding.rows(rows)
 
     def has_words(self, parameters: WordParameters) -> bool:

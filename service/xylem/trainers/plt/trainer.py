@@ -178,9 +178,11 @@ def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> 
 
     The limit `memory_mib`, which may make the model smaller, is not taken into account.
     """
-    weighed = None
-    if parameters.solver == "batch":
-        weighed = data._replace(rows=weigh(data.rows, parameters.idf, data.labels.weights).rows)
+    weighed = (
+        data._replace(rows=weigh(data.rows, parameters.idf, data.labels.weights).rows)
+        if parameters.solver == "batch"
+        else None
+    )
     return estimate_size(
         data,
         [
@@ -210,10 +212,12 @@ def _shapes(
         tree_tools = tools.of_tree(tree, p.trees)
         if vectors is not None:
             shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, tree_tools)
-        elif p.tree == "random":
-            shape = random_shape(labels, p.arity, tree_tools.seed)
         else:
-            shape = huffman_shape(labels, counts[labels], p.arity)
+            shape = (
+                random_shape(labels, p.arity, tree_tools.seed)
+                if p.tree == "random"
+                else huffman_shape(labels, counts[labels], p.arity)
+            )
         yield tree_tools, shape
 
 
@@ -243,9 +247,11 @@ def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
         )
 
     def divide(vectors: SparseRows, labels: NDArray[np.int32], tools: Tools) -> Shape:
-        if p.tree == "kmeans":
-            return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
-        return random_shape(labels, p.arity, tools.seed)
+        return (
+            balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
+            if p.tree == "kmeans"
+            else random_shape(labels, p.arity, tools.seed)
+        )
 
     usual = p.leaf_size if p.tree == "kmeans" else p.arity
     return Regrowth(p.solving(), p.idf, _members, divide, 2 * usual)
