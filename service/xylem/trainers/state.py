@@ -16,7 +16,6 @@ from xylem_store import (
     Corrupt,
     Model,
     TreeEnsemble,
-    at_rest,
     json_array,
     read_json_array,
     take,
@@ -106,7 +105,7 @@ def read_state(model: Model) -> LearnerState:
     Raises BadParameter if the version has no state that this release can read, and Corrupt.
     """
     version = model.manifest.full_name
-    arrays = at_rest(model, STATE)
+    arrays = model.at_rest(STATE)
     if _FACTS not in arrays:
         raise BadParameter(
             f"from: expected a version with the state of its training, found {version} without "
