@@ -229,20 +229,21 @@ def delete(
         if "@" in model:
             raise BadParameter(f"--all: expected the name of a model, found {model!r}")
         with opened_database(store) as database:
-            registry = registry_of(store, database)
-            deletion = registry.delete_model(
+            deletion = registry_of(store, database).delete_model(
                 model, cause_of(reason), confirm=model, thresholds=forgets
             )
         line = (
             f"{model} deleted, with {len(deletion.versions)} "
             f"version{'' if len(deletion.versions) == 1 else 's'}"
         )
-        facts = {
-            "versions": list(deletion.versions),
-            "deleted": True,
-            "thresholds_deleted": deletion.thresholds,
-        }
-        print_result(json, line, model=model, **facts)
+        print_result(
+            json,
+            line,
+            model=model,
+            versions=list(deletion.versions),
+            deleted=True,
+            thresholds_deleted=deletion.thresholds,
+        )
         return
     name, version = _version_of(model, store)
     with opened_database(store) as database:
@@ -289,5 +290,9 @@ def history(
     rows = [
         ["" if change[name] is None else str(change[name]) for name in fields] for change in changes
     ]
-    table = model, ("when", "alias", "what", "from", "to", "who", "why"), rows
-    print_list(json, {"model": model, "history": changes}, table, f"{model}: no alias has moved")
+    print_list(
+        json,
+        {"model": model, "history": changes},
+        (model, ("when", "alias", "what", "from", "to", "who", "why"), rows),
+        f"{model}: no alias has moved",
+    )

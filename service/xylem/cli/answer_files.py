@@ -58,8 +58,9 @@ class AnswerFiles(NamedTuple):
         if data == STDIN:
             raise BadParameter("--out: expected files as --data, found standard input")
         if self.form == "parquet" and tells_more:
-            options = "--explain, --language or --label-info"
-            raise BadParameter(f"--format: expected jsonl with {options}, found parquet")
+            raise BadParameter(
+                "--format: expected jsonl with --explain, --language or --label-info, found parquet"
+            )
 
     def write(
         self,
@@ -79,24 +80,34 @@ class AnswerFiles(NamedTuple):
         from xylem.serving import answer_files
 
         assert self.out is not None
-        form: Format = "parquet" if self.form == "parquet" else "jsonl"
-        out = str(absolute(file_path(self.out)))
-        step = step_of(store, request, columns, out, form, threads if self.ray is None else 1)
+        step = step_of(
+            store,
+            request,
+            columns,
+            str(absolute(file_path(self.out))),
+            "parquet" if self.form == "parquet" else "jsonl",
+            threads if self.ray is None else 1,
+        )
         with progress(json) as show:
             counts = answer_files(step, file_path(data), crew_of(1, self.ray), show)
         version = f"{step.model}@{step.version}"
         if json:
             print_json({"version": version, "out": step.out, **counts._asdict()})
         else:
-            facts = {"parts": counts.n_parts, "there before": counts.n_there}
             print_facts(
                 f"Answers of {version} in {step.out}",
-                {**facts, "lines": counts.n_rows, "bad": counts.n_bad},
+                {
+                    "parts": counts.n_parts,
+                    "there before": counts.n_there,
+                    "lines": counts.n_rows,
+                    "bad": counts.n_bad,
+                },
             )
         if counts.n_bad:
-            n_lines = counts.n_rows + counts.n_bad
-            expected = f"an instance on each of {n_lines} lines"
-            raise BadData(f"{data}: expected {expected}, found {counts.n_bad} without")
+            raise BadData(
+                f"{data}: expected an instance on each of {counts.n_rows + counts.n_bad} lines, "
+                f"found {counts.n_bad} without"
+            )
 
 
 def step_of(

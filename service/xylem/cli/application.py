@@ -143,8 +143,9 @@ def run() -> int:
             return BAD_INPUT
     try:
         # `xylem feedback NAME` is short for `xylem feedback send NAME`
-        words = [*sys.argv[1:], *(["send"] if "feedback" in sys.argv[1:2] else [])]
-        called = with_options_of(words, application())
+        called = with_options_of(
+            [*sys.argv[1:], *(["send"] if "feedback" in sys.argv[1:2] else [])], application()
+        )
         status: int = called(standalone_mode=False) or DONE
         if status == INTERRUPTED:  # how typer returns Ctrl-C
             complain("interrupted")
@@ -170,11 +171,12 @@ def run() -> int:
         complain(str(error) if error.filename is None else fault)
         return FAILED
     except (XylemError, MemoryError) as error:
-        hint = (
-            "out of memory: give the command more, or train with --stream, which holds a "
-            "part of the rows"
+        complain(
+            "out of memory: give the command more, or train with --stream, which holds a part of "
+            f"the rows ({error})"
+            if isinstance(error, MemoryError)
+            else str(error)
         )
-        complain(f"{hint} ({error})" if isinstance(error, MemoryError) else str(error))
         return FAILED
     except Exception as error:
         # Ctrl-C while pydantic makes a model: it wraps the exception

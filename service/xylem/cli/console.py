@@ -144,11 +144,14 @@ def first_rows(dataset: Dataset, n_rows: int) -> list[dict[str, Any]]:
 
 def print_rows(dataset: Dataset, n_rows: int) -> None:
     """Print the first rows as they were understood, as a table."""
-    rows = [
-        (str(row.get("text", row.get("features")))[:_ROW_CHARACTERS], ", ".join(row["labels"]))
-        for row in first_rows(dataset, n_rows)
-    ]
-    print_table("The first rows as they were read", ("instance", "labels"), rows)
+    print_table(
+        "The first rows as they were read",
+        ("instance", "labels"),
+        [
+            (str(row.get("text", row.get("features")))[:_ROW_CHARACTERS], ", ".join(row["labels"]))
+            for row in first_rows(dataset, n_rows)
+        ],
+    )
 
 
 def cell(value: object) -> str:
@@ -228,9 +231,12 @@ def _announce_compilation() -> None:
     complain(f"the first run compiles the kernels, about a minute; they are kept in {cache_dir()}")
     if n_processors() > 1:
         nowhere = subprocess.DEVNULL
-        command = [sys.executable, "-m", "xylem.warm", "answers"]
         subprocess.Popen(
-            command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
+            [sys.executable, "-m", "xylem.warm", "answers"],
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+            start_new_session=True,
         )
 
 

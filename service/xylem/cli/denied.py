@@ -129,8 +129,10 @@ def print_denial(denial: Denial, json: bool) -> None:
     n_labels = len(denial.labels)
     n_unknown = len(denial.unknown)
     unknown = f", {n_unknown:,} of them not in version {denial.version}" if n_unknown else ""
-    denies = f"denies {n_labels:,} label{'' if n_labels == 1 else 's'}{unknown}"
-    print_line(f"{denial.model}: {denial.alias} {denies}")
+    print_line(
+        f"{denial.model}: {denial.alias} denies {n_labels:,} "
+        f"label{'' if n_labels == 1 else 's'}{unknown}"
+    )
     for name in denial.labels[:LISTED_LABELS_MAX]:
         print_line(f"  {name}")
     if n_labels > LISTED_LABELS_MAX:

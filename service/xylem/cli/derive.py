@@ -105,9 +105,14 @@ def calibrate(
     columns = table.columns(data)
     name, reference = parse_reference(model)
     with progress(json) as show:
-        model_store = store_to_publish(store, "xylem calibrate")
         facts = calibrate_and_publish(
-            model_store, name, reference, data, columns, n_threads(threads), show
+            store_to_publish(store, "xylem calibrate"),
+            name,
+            reference,
+            data,
+            columns,
+            n_threads(threads),
+            show,
         )
     if json:
         print_json(facts)
@@ -131,9 +136,8 @@ def calibrate(
 
 
 def _cells(score_bin: dict[str, Any]) -> tuple[str, str, str, str]:
-    scores = f"{score_bin['low']:.2f} - {score_bin['high']:.2f}"
     return (
-        scores,
+        f"{score_bin['low']:.2f} - {score_bin['high']:.2f}",
         f"{score_bin['n']:,}",
         f"{score_bin['mean_score']:.3f}",
         f"{score_bin['share_true']:.3f}",
@@ -159,7 +163,12 @@ def import_vectorizer(
     model_store = store_to_publish(store, "xylem import-vectorizer")
     version = model_store.resolve(name, reference)
     vectorizer = importers.read_vectorizer(file)
-    draft = importers.text_draft(model_store.open(name, version), vectorizer)
-    manifest = model_store.publish(name, draft)
-    line = f"{name}@{version} with {file} -> {manifest.full_name}"
-    print_result(json, line, model=manifest.model, version=manifest.version)
+    manifest = model_store.publish(
+        name, importers.text_draft(model_store.open(name, version), vectorizer)
+    )
+    print_result(
+        json,
+        f"{name}@{version} with {file} -> {manifest.full_name}",
+        model=manifest.model,
+        version=manifest.version,
+    )

@@ -40,11 +40,14 @@ def add(
     """Check a sentence encoder in ONNX, and copy it into the store."""
     arrays, encoder = load_extra("encoder").read_encoder(folder, pooling)
     info = store_at(store).encoders.add(name, arrays)
-    line = (
+    print_result(
+        json,
         f"encoder {name}: {encoder.dims} numbers a text, pooling {encoder.pooling}, "
-        f"{mebibytes(info.n_bytes)}"
+        f"{mebibytes(info.n_bytes)}",
+        **_facts(info),
+        dims=encoder.dims,
+        pooling=encoder.pooling,
     )
-    print_result(json, line, **_facts(info), dims=encoder.dims, pooling=encoder.pooling)
 
 
 @app.command("list")
@@ -55,9 +58,12 @@ def list_encoders(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
         (info["name"], info["digest"][:12], mebibytes(info["bytes"]), info["versions"])
         for info in facts
     ]
-    table = str(store), ("encoder", "content", "size", "versions"), cells
-    nothing = f"No encoders in {store}. Add one: xylem encoders add NAME DIR"
-    print_list(json, {"encoders": facts}, table, nothing)
+    print_list(
+        json,
+        {"encoders": facts},
+        (str(store), ("encoder", "content", "size", "versions"), cells),
+        f"No encoders in {store}. Add one: xylem encoders add NAME DIR",
+    )
 
 
 @app.command()
@@ -78,8 +84,9 @@ def show(name: EncoderName, store: StoreDir = DEFAULT_STORE, json: Json = False)
 def remove(name: EncoderName, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Remove the name of an encoder, and its files unless a version has them."""
     info = store_at(store).encoders.remove(name)
-    line = f"encoder {name} is removed; versions that have it: {info.n_versions}"
-    print_result(json, line, **_facts(info))
+    print_result(
+        json, f"encoder {name} is removed; versions that have it: {info.n_versions}", **_facts(info)
+    )
 
 
 def _facts(info: Any) -> dict[str, Any]:

@@ -116,8 +116,11 @@ def evaluate(
         write_label_table(per_label, label_lines(opened_model.labels, evaluation))
         paths["per_label"] = str(per_label)
     if charts is not None:
-        subject = charts.PageSubject(version, data.name, opened_model.labels)
-        paths["report"] = str(charts.write_page(report, subject, evaluation))
+        paths["report"] = str(
+            charts.write_page(
+                report, charts.PageSubject(version, data.name, opened_model.labels), evaluation
+            )
+        )
     if json:
         print_json({**evaluation.report, **tree_facts, **paths})
         return
@@ -131,8 +134,10 @@ def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
     from xylem_store import COMBINED, first_trees
 
     if model.manifest.kind == COMBINED:
-        subject = f"{model.manifest.full_name}, a combined one"
-        raise BadParameter(f"--trees: expected a version of trees, found {subject}")
+        raise BadParameter(
+            f"--trees: expected a version of trees, found {model.manifest.full_name}, a combined "
+            "one"
+        )
     n_trees_max = model.manifest.n_trees
     if not 1 <= n_trees <= n_trees_max:
         raise BadParameter(
@@ -144,25 +149,29 @@ def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
 def _print_report(title: str, report: dict[str, Any]) -> None:
     from xylem.workflows import list_unknown
 
-    rows = [
-        (
-            metric,
-            *(
-                "unknown" if report[f"{metric}@{k}"] is None else report[f"{metric}@{k}"]
-                for k in _CUTS
-            ),
-        )
-        for metric in _RANKINGS
-    ]
-    print_table(f"{title}, {report['rows']:,} rows; percent", ("", *(f"@{k}" for k in _CUTS)), rows)
+    print_table(
+        f"{title}, {report['rows']:,} rows; percent",
+        ("", *(f"@{k}" for k in _CUTS)),
+        [
+            (
+                metric,
+                *(
+                    "unknown" if report[f"{metric}@{k}"] is None else report[f"{metric}@{k}"]
+                    for k in _CUTS
+                ),
+            )
+            for metric in _RANKINGS
+        ],
+    )
     if bands := report["bands"]:
-        heads = ("training rows", *(key.replace("_f", "-F") for key in list(bands[0])[1:]))
-        cells = [["-" if value is None else value for value in band.values()] for band in bands]
-        print_table("By the training rows of the labels; percent", heads, cells)
-    tuned = report["threshold"] == "tuned"
+        print_table(
+            "By the training rows of the labels; percent",
+            ("training rows", *(key.replace("_f", "-F") for key in list(bands[0])[1:])),
+            [["-" if value is None else value for value in band.values()] for band in bands],
+        )
     suffix = (
         f"at thresholds tuned for {report['objective']}-F"
-        if tuned
+        if report["threshold"] == "tuned"
         else f"at threshold {report['threshold']}"
     )
     error = report["calibration_error"]
@@ -226,10 +235,9 @@ def compare(
     from xylem.workflows import CompareRequest, Contender
     from xylem.workflows import compare as compare_versions
 
-    empty = empty_convention(empty_labels, "--empty-labels")
     request = CompareRequest(
         data=data,
-        empty=empty,
+        empty=empty_convention(empty_labels, "--empty-labels"),
         resamples=resamples,
         seed=seed,
         threads=n_threads(threads),
@@ -246,16 +254,18 @@ def compare(
 
 
 def _print_comparison(title: str, report: dict[str, Any]) -> None:
-    heads = ("", report["a"], report["b"], "difference", "95% from", "to", "")
-    rows = [
-        (
-            name.replace("macro_f", "macro-F"),
-            *(figures[key] for key in ("a", "b", "difference", "low", "high")),
-            _verdict(report, figures),
-        )
-        for name, figures in report["metrics"].items()
-    ]
-    print_table(f"{title}, {report['rows']:,} rows; percent", heads, rows)
+    print_table(
+        f"{title}, {report['rows']:,} rows; percent",
+        ("", report["a"], report["b"], "difference", "95% from", "to", ""),
+        [
+            (
+                name.replace("macro_f", "macro-F"),
+                *(figures[key] for key in ("a", "b", "difference", "low", "high")),
+                _verdict(report, figures),
+            )
+            for name, figures in report["metrics"].items()
+        ],
+    )
     labels = report["labels"]
     facts: dict[str, object] = {"labels that both know": labels["both"]}
     facts |= {

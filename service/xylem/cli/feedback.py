@@ -99,8 +99,10 @@ def send(
                 show("feedback", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
     except Unavailable as error:
         n = sum(tally.results.values())
-        hint = f"{n} lines of the file had been answered: send it again, each event counts once"
-        raise type(error)(f"{error}; {hint}") from error
+        raise type(error)(
+            f"{error}; {n} lines of the file had been answered: send it again, each event counts "
+            "once"
+        ) from error
     tally.show(json=json)
     if tally.first_rejected:
         n = tally.results["rejected"]
@@ -133,8 +135,13 @@ def export_rows(
         # rows of ids of features are no lines that a training reads
         with progress(json), suppress(BadData):
             read_dataset(file)
-    line = f"rows of {model} -> {file} ({n_bytes} bytes)"
-    print_result(json, line, model=model, file=str(file), bytes=n_bytes)
+    print_result(
+        json,
+        f"rows of {model} -> {file} ({n_bytes} bytes)",
+        model=model,
+        file=str(file),
+        bytes=n_bytes,
+    )
 
 
 @app.command("delete")
@@ -203,8 +210,11 @@ class _Tally:
         if self._faults:
             n = len(self._faults)
             title = "Not counted:" if n == sum(reasons.values()) else f"Not counted, the first {n}:"
-            rows = [tuple(fault.values()) for fault in self._faults]
-            print_table(title, ("line", "result", "reason", "detail"), rows)
+            print_table(
+                title,
+                ("line", "result", "reason", "detail"),
+                [tuple(fault.values()) for fault in self._faults],
+            )
 
 
 @contextmanager

@@ -35,8 +35,9 @@ def inspect(
         )
     report = dataset.report
     assert report is not None
-    options = ["--data", str(file), *report.options, "--model", "NAME"]
-    command = shlex.join(["xylem", "train", "label-tree", *options])
+    command = shlex.join(
+        ["xylem", "train", "label-tree", "--data", str(file), *report.options, "--model", "NAME"]
+    )
     if json:
         print_json({"first_rows": first_rows(dataset, N_FIRST_ROWS), "train": command})
         return

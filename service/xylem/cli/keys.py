@@ -123,11 +123,10 @@ def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
         key_facts = [key.facts() for key in keys.list()]
         database_name = database.public_url
     columns = ("id", "name", "scopes", "models", "state", "created", "expires", "last_used")
-    table = database_name, columns, [[key[name] for name in columns] for key in key_facts]
     print_list(
         json,
         {"keys": key_facts},
-        table,
+        (database_name, columns, [[key[name] for name in columns] for key in key_facts]),
         "No keys. Make one: xylem keys create NAME --scope predict",
     )
 
@@ -151,8 +150,12 @@ def usage(
     with opened_place(context, place, _local_usage) as source:
         lines = source.usage(begin, end, groups)
     columns = list(lines[0]) if lines else []
-    table = "usage", columns, [list(line.values()) for line in lines]
-    print_list(json, {"usage": lines}, table, "No usage in this time.")
+    print_list(
+        json,
+        {"usage": lines},
+        ("usage", columns, [list(line.values()) for line in lines]),
+        "No usage in this time.",
+    )
 
 
 def _local_usage(database: Database, settings: Settings) -> Any:

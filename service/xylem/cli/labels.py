@@ -66,8 +66,12 @@ def label_info(
         if file is not None:
             raise BadParameter("--remove cannot be used with FILE")
         removed = model_store.delete_label_info(model)
-        line = f"{model}: label info {'removed' if removed else 'was none'}"
-        print_result(json, line, model=model, removed=removed)
+        print_result(
+            json,
+            f"{model}: label info {'removed' if removed else 'was none'}",
+            model=model,
+            removed=removed,
+        )
     elif file is not None:
         model_store.resolve(model)  # before a long file is read
         _print(attach_label_info(model_store, model, read_label_info(file, by, language)), json)
@@ -86,8 +90,10 @@ def _print(info: Attached, json: bool) -> None:
     if json:
         print_json(facts)
         return
-    summary = {name.replace("_", " "): value for name, value in facts.items() if name != "model"}
-    print_facts(f"Label info of {info.model}", summary)
+    print_facts(
+        f"Label info of {info.model}",
+        {name.replace("_", " "): value for name, value in facts.items() if name != "model"},
+    )
 
 
 _LISTED_TREES_MAX = 5  # most trees with a column in the table; --json has all
@@ -119,26 +125,30 @@ def explain(
     tree_weights = [
         {entry["feature"]: entry["weight"] for entry in tree["features"]} for tree in trees
     ]
-    rows = [
+    print_table(
+        f"{explanation['model']}@{explanation['version']}: {label}",
         (
-            entry["feature"],
-            entry["weight"],
-            *(weights.get(entry["feature"], "") for weights in tree_weights),
-        )
-        for entry in explanation["features"]
-    ]
-    heads = (
-        "feature",
-        "mean weight" if trees else "weight",
-        *(f"tree {tree['tree']}" for tree in trees),
+            "feature",
+            "mean weight" if trees else "weight",
+            *(f"tree {tree['tree']}" for tree in trees),
+        ),
+        [
+            (
+                entry["feature"],
+                entry["weight"],
+                *(weights.get(entry["feature"], "") for weights in tree_weights),
+            )
+            for entry in explanation["features"]
+        ],
     )
-    print_table(f"{explanation['model']}@{explanation['version']}: {label}", heads, rows)
-    facts = {
-        f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
-        f"{tree['siblings']:,} siblings; bias {tree['bias']:.2f}"
-        for tree in explanation["trees"][:_LISTED_TREES_MAX]
-    }
-    print_facts("", facts)
+    print_facts(
+        "",
+        {
+            f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
+            f"{tree['siblings']:,} siblings; bias {tree['bias']:.2f}"
+            for tree in explanation["trees"][:_LISTED_TREES_MAX]
+        },
+    )
 
 
 @app.command()
@@ -166,10 +176,15 @@ def tree(
         raise BadInput(f"{name}: expected a label tree, whose leaves are labels, found a {kind}")
     if number >= n_trees:
         raise BadParameter(f"--tree: expected a number from 0 to {n_trees - 1}, found {number}")
-    counts = opened_model.arrays.get(
-        "labels/counts", np.zeros(opened_model.manifest.n_labels, np.int64)
+    nodes = tree_labels(
+        opened_model.ensemble,
+        opened_model.arrays.get(
+            "labels/counts", np.zeros(opened_model.manifest.n_labels, np.int64)
+        ),
+        tree=number,
+        depth=depth,
+        n_labels=labels,
     )
-    nodes = tree_labels(opened_model.ensemble, counts, tree=number, depth=depth, n_labels=labels)
     label_names = [
         [name_of(opened_model.labels, int(label)) for label in node.labels] for node in nodes
     ]

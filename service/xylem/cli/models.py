@@ -40,8 +40,12 @@ def list_models(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """List the models with their versions and aliases."""
     models = store_at(store).models()
     table = str(store), ("model", "versions", "aliases"), list(map(_row, models))
-    nothing = f"No models in {store}. Publish one: xylem train label-tree --data FILE --model NAME"
-    print_list(json, {"models": list(map(_listed, models))}, table, nothing)
+    print_list(
+        json,
+        {"models": list(map(_listed, models))},
+        table,
+        f"No models in {store}. Publish one: xylem train label-tree --data FILE --model NAME",
+    )
 
 
 def _listed(info: ModelInfo) -> dict[str, object]:
@@ -188,8 +192,11 @@ def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     Versions, and publications that are under way, are not touched.
     """
     removed = [str(path) for path in store_at(store).collect()]
-    line = f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}"
-    print_result(json, line, removed=removed)
+    print_result(
+        json,
+        f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}",
+        removed=removed,
+    )
 
 
 @app.command("export")
@@ -214,8 +221,14 @@ def export_model(
     except OSError as error:  # the error of a failed write lacks the file's name
         raise OSError(error.errno, error.strerror, str(file)) from error
     n_bytes = file.stat().st_size
-    line = f"{name}@{version} -> {file} ({mebibytes(n_bytes)})"
-    print_result(json, line, model=name, version=version, file=str(file), bytes=n_bytes)
+    print_result(
+        json,
+        f"{name}@{version} -> {file} ({mebibytes(n_bytes)})",
+        model=name,
+        version=version,
+        file=str(file),
+        bytes=n_bytes,
+    )
 
 
 @app.command("import")
@@ -251,9 +264,9 @@ def import_model(
     """
     model_store = store_to_publish(store, "xylem models import")
     if library is not None and path is not None and file is None:
-        weight_type = weights or "float32"
-        import_foreign = load_extra("importers").import_model
-        manifest = import_foreign(model_store, library, path, labels, model, features, weight_type)
+        manifest = load_extra("importers").import_model(
+            model_store, library, path, labels, model, features, weights or "float32"
+        )
     elif (
         file is not None
         and model is not None
@@ -267,5 +280,9 @@ def import_model(
         raise BadParameter(
             "expected --file FILE --model NAME, or --from LIBRARY PATH, found other options"
         )
-    line = f"{file or path} -> {manifest.full_name}"
-    print_result(json, line, model=manifest.model, version=manifest.version)
+    print_result(
+        json,
+        f"{file or path} -> {manifest.full_name}",
+        model=manifest.model,
+        version=manifest.version,
+    )

@@ -155,8 +155,9 @@ class _Grouped:
         """Return the options; typer looks at them when it runs, and not at `xylem --version`."""
         parameters: list[inspect.Parameter] = []
         for name, parameter in self._written.parameters.items():
-            keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            parameters += self._options.get(name, [keyword])
+            parameters += self._options.get(
+                name, [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+            )
         return self._written.replace(parameters=parameters)
 
     def __call__(self, **arguments: Any) -> None:

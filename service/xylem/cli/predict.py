@@ -182,28 +182,40 @@ def predict(
         data, tells_more=request.explain or request.label_info or request.language is not None
     )
     if files.out is not None and place.url is None:
-        query = model, _query(options)
-        files.write(data, columns, place.store, query, n_threads(threads), json=json)
+        files.write(
+            data, columns, place.store, (model, _query(options)), n_threads(threads), json=json
+        )
         return
     is_corpus = _is_corpus(file_path(data))
     if place.url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
-        server = place.url, read_key(place.key_file), parse_reference(model)
         predictor: AbstractContextManager[Answers] = nullcontext(
-            partial(_by_server, *server, options)
+            partial(
+                _by_server, place.url, read_key(place.key_file), parse_reference(model), options
+            )
         )
     else:
         # people read a table and the files beside documents; programs read lines
-        is_read = is_corpus or (text is not None and not json and not request.explain)
-        predictor = _by_store(place.store, model, options, n_threads(threads), is_named=is_read)
+        predictor = _by_store(
+            place.store,
+            model,
+            options,
+            n_threads(threads),
+            is_named=is_corpus or (text is not None and not json and not request.explain),
+        )
     with predictor as answers:
         if text is not None:
             _print_text(answers(source_of(text)), json or request.explain)
             return
         results = ResultFiles(Path(data), force=instances.force) if is_corpus else None
-        write = _write if results is None else results.write
-        open_source = partial(opened, columns=columns, is_plain=instances.plain)
-        _print_answers(data, open_source, answers, write, "an instance", quiet=json)
+        _print_answers(
+            data,
+            partial(opened, columns=columns, is_plain=instances.plain),
+            answers,
+            _write if results is None else results.write,
+            "an instance",
+            quiet=json,
+        )
     if results is not None:
         print_result(
             json, f"{results.n_written} files *{RESULTS} written", documents=results.n_written
@@ -267,8 +279,11 @@ def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
         f"{label['name']} ({label['label']})" if label.get("name") else label["label"]
         for label in answer["labels"]
     ]
-    scores = [label["score"] for label in answer["labels"]]
-    print_table("", ("label", "score"), list(zip(names, scores, strict=True)))
+    print_table(
+        "",
+        ("label", "score"),
+        list(zip(names, [label["score"] for label in answer["labels"]], strict=True)),
+    )
 
 
 class ResultFiles:
@@ -370,9 +385,13 @@ def _by_store(
         languages, language = languages_of(served.info.current)
         if is_named and languages and options.language is None:
             options = options.model_copy(update={"language": language})
-        answer = answers_of(served, options, limits)
-        rows_max = options.block_rows(limits)
-        yield partial(_by_threads, answer=answer, threads=threads, limits=limits, rows_max=rows_max)
+        yield partial(
+            _by_threads,
+            answer=answers_of(served, options, limits),
+            threads=threads,
+            limits=limits,
+            rows_max=options.block_rows(limits),
+        )
 
 
 def _by_threads(
@@ -382,8 +401,9 @@ def _by_threads(
     limits: Limits,
     rows_max: int,
 ) -> Iterator[Answered]:
-    blocks = blocks_of(source, limits.line_bytes_max, rows_max)
-    return in_order(blocks, answer, threads, source.waiting())
+    return in_order(
+        blocks_of(source, limits.line_bytes_max, rows_max), answer, threads, source.waiting()
+    )
 
 
 _ERROR = b'"error":{'
@@ -459,8 +479,9 @@ def score(
     from xylem.serving import open_named, score_block
 
     limits = read_settings().limits
-    served = open_named(store_at(store), *parse_reference(model))
-    answer = partial(score_block, served=served, limits=limits)
+    answer = partial(
+        score_block, served=open_named(store_at(store), *parse_reference(model)), limits=limits
+    )
     answers = partial(
         _by_threads,
         answer=answer,
@@ -468,8 +489,14 @@ def score(
         limits=limits,
         rows_max=limits.block_rows_max,
     )
-    open_source = partial(opened, columns=_columns_for(store, model, DEFAULT_COLUMNS))
-    _print_answers(data, open_source, answers, _write, "an instance with labels", quiet=json)
+    _print_answers(
+        data,
+        partial(opened, columns=_columns_for(store, model, DEFAULT_COLUMNS)),
+        answers,
+        _write,
+        "an instance with labels",
+        quiet=json,
+    )
 
 
 def _columns_for(store: Path, model: str, columns: TableColumns) -> TableColumns:

@@ -112,8 +112,13 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     info = remote.model(name).label_info
     if info is not None and model_store.label_info_head(name) is None:
         remote.pull_label_info(model_store, name, info)
-    line = f"{remote.url} -> {name}@{manifest.version} ({mebibytes(manifest.model_bytes)})"
-    print_result(json, line, url=remote.url, model=name, version=manifest.version)
+    print_result(
+        json,
+        f"{remote.url} -> {name}@{manifest.version} ({mebibytes(manifest.model_bytes)})",
+        url=remote.url,
+        model=name,
+        version=manifest.version,
+    )
 
 
 def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Change:

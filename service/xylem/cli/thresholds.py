@@ -112,8 +112,12 @@ def thresholds(
     columns = table.columns(data, tuning.test)
     shadow, *changes = candidate
     if any(changes):
-        defaults = Tuning(empty_labels=tuning.empty_labels)
-        if data is not None or tuning != defaults or shadow or sum(changes) > 1:
+        if (
+            data is not None
+            or tuning != Tuning(empty_labels=tuning.empty_labels)
+            or shadow
+            or sum(changes) > 1
+        ):
             raise BadParameter(
                 "expected --switch, --drop or --reset alone, found other options too"
             )
@@ -149,11 +153,14 @@ def thresholds(
         for part in (("validation",) if tuning.test is None else ("validation", "test"))
         for f in ("macro", "micro", "instance")
     ]
-    heads = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))
-    rows = [
-        (figures["method"], *(figures[name] for name in measures)) for figures in facts["methods"]
-    ]
-    print_table(f"{opened_model.manifest.full_name} tuned on {data}; percent", heads, rows)
+    print_table(
+        f"{opened_model.manifest.full_name} tuned on {data}; percent",
+        ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures)),
+        [
+            (figures["method"], *(figures[name] for name in measures))
+            for figures in facts["methods"]
+        ],
+    )
     keys = (
         "method",
         "objective",
@@ -167,8 +174,10 @@ def thresholds(
         "kappa",
         "note",
     )
-    summary = {**{key: facts[key] for key in keys if key in facts}, "database": database_name}
-    print_facts("candidate" if shadow else "kept", summary)
+    print_facts(
+        "candidate" if shadow else "kept",
+        {**{key: facts[key] for key in keys if key in facts}, "database": database_name},
+    )
 
 
 def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> None:

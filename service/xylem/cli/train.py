@@ -110,7 +110,6 @@ def train(
     from xylem.vocabulary import read_label_info
     from xylem.workflows import TrainRequest, train_and_publish, with_label_info
 
-    has_steps = options.ray is not None or options.resume
     request = TrainRequest(
         **dict(options),
         trainer=trainer,
@@ -120,7 +119,7 @@ def train(
         columns=table.columns(data, new.valid),
         threads=n_threads(threads),
         latest=options.base is None,
-        steps=store / STEPS_DIR / new.model if has_steps else None,
+        steps=store / STEPS_DIR / new.model if options.ray is not None or options.resume else None,
     )
     model_store = store_to_publish(store, f"xylem train {trainer}")
     info = None if new.label_info is None else read_label_info(new.label_info)
@@ -198,8 +197,9 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
             f"{choice['gained']:+.2f} over {least}"
         )
         for trial in choice["tried"]:
-            figures = f"precision {trial['precision']:.2f}, {trial['us_per_row']:.0f} us a row"
-            facts[f"tried {trial['features']}"] = figures
+            facts[f"tried {trial['features']}"] = (
+                f"precision {trial['precision']:.2f}, {trial['us_per_row']:.0f} us a row"
+            )
     if report.metrics:
         facts.update(report.metrics)
     else:

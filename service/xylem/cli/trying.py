@@ -104,8 +104,10 @@ def try_file(
 
 
 def _print_facts(facts: dict[str, Any], store: Path) -> None:
-    shares = ("P@1", "P@5", "R@5", "possible", "precision", "recall")
-    tens = {name: f"{facts[name] / 10:.1f}" for name in shares}
+    tens = {
+        name: f"{facts[name] / 10:.1f}"
+        for name in ("P@1", "P@5", "R@5", "possible", "precision", "recall")
+    }
     rows = facts["rows"]
     name = facts["model"]
     threshold = (
@@ -115,8 +117,10 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
     )
     gained = []
     if facts["features_gained"] is not None:
-        figure = f"{facts['features_gained']:+.1f}"
-        gained = [f"Beside words alone these features are worth {figure} points of P@1/3/5."]
+        gained = [
+            f"Beside words alone these features are worth {facts['features_gained']:+.1f} points "
+            "of P@1/3/5."
+        ]
     for line in (
         f"It learnt {facts['labels']:,} labels from {rows['training']:,} rows with "
         f"{facts['features']}.",

@@ -113,8 +113,12 @@ def tune(
     with progress(json) as show:
         trials = parameter_search.search(request, show)
         best = trials[0]
-        model_store = store_to_publish(store, f"xylem tune {best.trainer}")
-        report = train_and_publish(model_store, model, request.training(best), show)
+        report = train_and_publish(
+            store_to_publish(store, f"xylem tune {best.trainer}"),
+            model,
+            request.training(best),
+            show,
+        )
     if json:
         facts = {
             "model": model,
@@ -134,10 +138,15 @@ def tune(
         )
         for trial in trials[:_LISTED_TRIALS_MAX]
     ]
-    heads = ("trainer", search_options.metric, "seconds", "model", "parameters")
-    print_table(f"The best of {len(trials)} trials on held-out rows; percent", heads, rows)
-    summary = {"trainer": best.trainer, "parameters": _parameter_text(best.parameters)}
-    print_facts(f"Published {model}@{report.version} in {store}", summary)
+    print_table(
+        f"The best of {len(trials)} trials on held-out rows; percent",
+        ("trainer", search_options.metric, "seconds", "model", "parameters"),
+        rows,
+    )
+    print_facts(
+        f"Published {model}@{report.version} in {store}",
+        {"trainer": best.trainer, "parameters": _parameter_text(best.parameters)},
+    )
 
 
 def _parameter_text(parameters: dict[str, bool | int | float | str | None]) -> str:
