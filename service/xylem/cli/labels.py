@@ -144,8 +144,8 @@ def explain(
     print_facts(
         "",
         {
-            f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
-            f"{tree['siblings']:,} siblings; bias {tree['bias']:.2f}"
+            f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart "
+            f"from {tree['siblings']:,} siblings; bias {tree['bias']:.2f}"
             for tree in explanation["trees"][:_LISTED_TREES_MAX]
         },
     )

@@ -143,8 +143,9 @@ def choose_features(
     def attempt(candidate: str, lead: int) -> None:
         on_progress("choose features", len(outcomes), n_trials)
         name = f"{candidate}, first {lead} words {LEAD_WEIGHT} times" if lead else candidate
-        parameters = _parameters(candidate, lead, auto)
-        outcomes[candidate, lead] = _try_features(name, parameters, training, held_out, seed, crew)
+        outcomes[candidate, lead] = _try_features(
+            name, _parameters(candidate, lead, auto), training, held_out, seed, crew
+        )
 
     for lead in LEADS:
         attempt(PLAIN, lead)
@@ -229,13 +230,22 @@ def choose_field_weight(
     name = dataset.fields.unweighted.name
     if isinstance(parameters, AutoParameters):
         parameters = _parameters(PLAIN, LEADS[1], parameters)
-    words = replace(dataset, vectors=None)
-    held_out, training = _held_out(f"text column {name!r}", words, ROWS_MAX, seed)
+    held_out, training = _held_out(
+        f"text column {name!r}", replace(dataset, vectors=None), ROWS_MAX, seed
+    )
     tried = list[Tried]()
     for weight in FIELD_WEIGHTS:
         on_progress("choose weight of a field", len(tried), len(FIELD_WEIGHTS))
-        parts = _weighted(training, weight), _weighted(held_out, weight)
-        tried.append(_try_features(f"{name}={weight}", parameters, *parts, seed, crew))
+        tried.append(
+            _try_features(
+                f"{name}={weight}",
+                parameters,
+                _weighted(training, weight),
+                _weighted(held_out, weight),
+                seed,
+                crew,
+            )
+        )
     on_progress("choose weight of a field", len(tried), len(FIELD_WEIGHTS))
     best = max(tried, key=lambda outcome: outcome.precision)  # the first of equals
     choice = FeatureChoice(
@@ -276,8 +286,7 @@ def _held_out(
 def _parameters(candidate: str, lead: int, auto: AutoParameters) -> FeatureParameters:
     values = {**CANDIDATES[candidate], "lead": lead, "lead_weight": LEAD_WEIGHT}
     fields = PARAMETERS[values["kind"]].model_fields  # characters have no stems
-    shared = auto.model_dump(include=fields.keys() - {"rows"})
-    return parameters_of({**shared, **values})
+    return parameters_of({**auto.model_dump(include=fields.keys() - {"rows"}), **values})
 
 
 def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
@@ -291,12 +300,9 @@ def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
     n_drawn = min(n_rows, rows_max)
     n_held = n_drawn // HELD_OUT_PARTS
     block = max(1, n_held // BLOCKS)
-    starts = rng.permutation(-(-n_rows // block))
-    order = (starts[:, None] * block + np.arange(block)).ravel()
+    order = (rng.permutation(-(-n_rows // block))[:, None] * block + np.arange(block)).ravel()
     order = order[order < n_rows]
-    held_out = order[:n_held]
-    remainder = order[n_held:]
-    return np.sort(held_out), np.sort(rng.permutation(remainder)[: n_drawn - n_held])
+    return np.sort(order[:n_held]), np.sort(rng.permutation(order[n_held:])[: n_drawn - n_held])
 
 
 def _try_features(

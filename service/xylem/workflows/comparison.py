@@ -153,11 +153,10 @@ def _predict_side(
     ranked = predictor.predict(rows, PredictOptions(top_r=TOP_R), request.threads)
     decided = None
     if decides and side.tuned is not None:
-        thresholds = predictor.node_thresholds(side.tuned.thresholds)
         decisions = predict_all(
             predictor,
             rows,
-            thresholds,
+            predictor.node_thresholds(side.tuned.thresholds),
             request.threads,
             lambda done: show("decide", done, rows.n_rows),
             side.tuned.aim.limit,

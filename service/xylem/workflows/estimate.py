@@ -51,10 +51,13 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     if request.ray is None:
         return figures
     worker = find_trainer(name).worker_bytes(data, parameters)
-    node = max(crew.most_bytes, n_bytes(data))
     return {
         **figures,
-        "ray": {"node_bytes": node, "worker_bytes": worker, "driver_bytes": peak_memory_bytes()},
+        "ray": {
+            "node_bytes": max(crew.most_bytes, n_bytes(data)),
+            "worker_bytes": worker,
+            "driver_bytes": peak_memory_bytes(),
+        },
     }
 
 

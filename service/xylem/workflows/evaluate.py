@@ -140,10 +140,11 @@ def _note_never_answered(model: Model, labelled: Labelled, allowed: U8) -> None:
     never = labels[allowed[labels] == 0].tolist()
     if never and labelled.report is not None:
         names = ", ".join(repr(name_of(model.labels, label)) for label in never[:EXAMPLES])
-        finding = WORKFLOW_FINDINGS["labels-never-answered"].about(
-            n=len(never), n_labels=len(labels), names=names
+        labelled.report.findings.append(
+            WORKFLOW_FINDINGS["labels-never-answered"].about(
+                n=len(never), n_labels=len(labels), names=names
+            )
         )
-        labelled.report.findings.append(finding)
 
 
 def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
@@ -164,8 +165,9 @@ def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
     weights = labelled.labels.weights_at(labelled.labels.indptr)
     log_loss = None
     if len(finite_logs):
-        of_finite = None if weights is None else weights[is_finite]
-        log_loss = float(-np.average(finite_logs, weights=of_finite))
+        log_loss = float(
+            -np.average(finite_logs, weights=None if weights is None else weights[is_finite])
+        )
     return {
         "log_loss": log_loss,
         "perplexity": None if log_loss is None else float(np.exp(min(log_loss, 700.0))),
@@ -214,17 +216,21 @@ def valid_figures(
     Its metrics are all figures in percent, without F-measures of a version that re-ranks: see
     RERANKED.
     """
-    predictor = make_predictor(model)
     figures, counts, bins, bands = _measure(
-        predictor, model, valid, threads, on_progress, tuned, USUAL_EMPTY
+        make_predictor(model), model, valid, threads, on_progress, tuned, USUAL_EMPTY
     )
     left_out = F_MEASURES if tuned is None and note_on(model) else ()
-    metrics = {
-        key: value for key, value in figures.items() if type(value) is float and key not in left_out
-    }
-    stored_figures = kept_figures(counts, bins, bands, model.labels)
     return ValidFigures(
-        metrics, {"rows": valid.n_rows, **stored_figures, "threshold": THRESHOLD_UNTUNED}
+        {
+            key: value
+            for key, value in figures.items()
+            if type(value) is float and key not in left_out
+        },
+        {
+            "rows": valid.n_rows,
+            **kept_figures(counts, bins, bands, model.labels),
+            "threshold": THRESHOLD_UNTUNED,
+        },
     )
 
 
@@ -273,8 +279,12 @@ def _measure(
     if model.manifest.link == "softmax":
         report.update(likelihood_report(predictor, labelled))
     of_ranked = labels.weights_at(ranked.ptr)
-    bins = reliability(predictions.scores, mark_true(ranked, labels), of_ranked)
-    return report, counts, bins, frequency_bands(ranked, counts, labels, label_counts, empty)
+    return (
+        report,
+        counts,
+        reliability(predictions.scores, mark_true(ranked, labels), of_ranked),
+        frequency_bands(ranked, counts, labels, label_counts, empty),
+    )
 
 
 def _sweep(

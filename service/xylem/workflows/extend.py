@@ -21,10 +21,9 @@ def extend_and_publish(
     """
     assert request.base is not None
     base = store.open(*parse_named(request.base))
-    trainer = base.manifest.trainer.name
     extension = request.model_copy(
         update={
-            "trainer": trainer,
+            "trainer": base.manifest.trainer.name,
             "seed": base.manifest.seed,
             "extends": True,
             "parameters": (),
@@ -59,15 +58,22 @@ def carry_thresholds(store: Store, name: str, version: int, database: ThresholdD
     if has_calibration(parent_model.arrays) != has_calibration(model.arrays):
         return False
     gets_leaf = learnt_labels(model)[:n_old] & ~learnt_labels(parent_model)
-    has_same_labels = n_labels == n_old and not gets_leaf.any()
-    if has_same_labels and tree_digest(parent_model.ensemble) != tree_digest(model.ensemble):
+    if (
+        n_labels == n_old
+        and not gets_leaf.any()
+        and tree_digest(parent_model.ensemble) != tree_digest(model.ensemble)
+    ):
         return False
-    thresholds = carried(
-        tuned,
-        model.arrays.get(LABEL_COUNTS),
-        model.manifest.data.rows,
-        n_labels,
-        np.flatnonzero(~gets_leaf),
+    database.save(
+        name,
+        version,
+        carried(
+            tuned,
+            model.arrays.get(LABEL_COUNTS),
+            model.manifest.data.rows,
+            n_labels,
+            np.flatnonzero(~gets_leaf),
+        ),
+        model.manifest.digest,
     )
-    database.save(name, version, thresholds, model.manifest.digest)
     return True

@@ -55,8 +55,9 @@ def make_first_model(
     from, other BadInput, StoreError and DatabaseUnavailable; then nothing is published.
     """
     check_model(name)
-    reading = partial(_stage(on_progress, 0), "read")
-    dataset = read_dataset(data, columns=columns, on_progress=reading)
+    dataset = read_dataset(
+        data, columns=columns, on_progress=partial(_stage(on_progress, 0), "read")
+    )
     dataset.fields.refuse_unweighted()
     check(dataset)
     train, valid, test = _split_rows(data, dataset, seed)

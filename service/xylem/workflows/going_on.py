@@ -75,8 +75,10 @@ _PARTS = {
 def kept_rows(data: TrainingSet) -> dict[str, NDArray[Any]]:
     """Return the arrays that store training rows with a version."""
     rows, labels = data
-    arrays: tuple[NDArray[Any], ...] = (*rows[:3], *labels[:2])
-    return {f"{ROWS}/{name}": array for name, array in zip(_PARTS, arrays, strict=True)}
+    return {
+        f"{ROWS}/{name}": array
+        for name, array in zip(_PARTS, (*rows[:3], *labels[:2]), strict=True)
+    }
 
 
 def keeps_rows(model: Model) -> bool:
@@ -97,8 +99,10 @@ def read_kept(model: Model) -> TrainingSet | None:
     check_all(f"{ROWS}/values", np.isfinite(values), "a finite number", values)
     if len(values) != len(indices) or len(label_ptr) != len(indptr):
         raise Corrupt(ROWS, "a value for each index, and labels for each row", "others")
-    rows = SparseRows(indptr, indices, values, manifest.n_features)
-    return TrainingSet(rows, LabelRows(label_ptr, label_idx, manifest.n_labels))
+    return TrainingSet(
+        SparseRows(indptr, indices, values, manifest.n_features),
+        LabelRows(label_ptr, label_idx, manifest.n_labels),
+    )
 
 
 def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
@@ -128,9 +132,14 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
     # distinct pairs; numpy's unique takes ten times as long
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]
     carrier, label = np.divmod(pairs, labels.n_labels)
-    indptr = offsets(np.bincount(carrier, minlength=rows.n_rows))
-    merged = LabelRows(indptr, label.astype(np.int32), labels.n_labels)
-    return TrainingSet(rows, merged).take(np.flatnonzero(into == np.arange(rows.n_rows)))
+    return TrainingSet(
+        rows,
+        LabelRows(
+            offsets(np.bincount(carrier, minlength=rows.n_rows)),
+            label.astype(np.int32),
+            labels.n_labels,
+        ),
+    ).take(np.flatnonzero(into == np.arange(rows.n_rows)))
 
 
 NEW_LABELS_MAX = 100_000
@@ -160,8 +169,12 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     """
     keep_rows = request.keep_rows or (keeps_rows(base) and not request.stream)
     manifest = base.manifest
-    columns = request.columns.for_version(TextFields.of_options(manifest.fields))
-    request = request.model_copy(update={"keep_rows": keep_rows, "columns": columns})
+    request = request.model_copy(
+        update={
+            "keep_rows": keep_rows,
+            "columns": request.columns.for_version(TextFields.of_options(manifest.fields)),
+        }
+    )
     if request.extends or manifest.trainer.name != request.trainer:
         return GoingOn(base, request, chosen)
     spec = trainer(request.trainer)
@@ -174,8 +187,10 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     requested = request.parameters
     changed = set(requested if isinstance(requested, Mapping) else split_items(requested))
     if changed - {plan.parameter} or request.weights != "float32":
-        requirement = f"parameters and weights of {base_name} to stay, but for {plan.parameter}"
-        raise BadParameter(f"from: expected {requirement}, found others")
+        raise BadParameter(
+            f"from: expected parameters and weights of {base_name} to stay, but for "
+            f"{plan.parameter}, found others"
+        )
     if changed:
         parameter_values[plan.parameter] = getattr(chosen.trainer, plan.parameter)
     parameters = spec.parameters.from_json(parameter_values)
@@ -187,15 +202,17 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
             f"found {new_plan.passes}"
         )
     _check_passes_left(request, state, new_plan, base_name)
-    is_text = isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
-    features = {} if is_text else dict(manifest.features)
+    features = (
+        {}
+        if isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
+        else dict(manifest.features)
+    )
     until = request.until if request.until != new_plan.passes else 0
-    keep_state = plan.is_open or until > 0
     request = request.model_copy(
         update={
             "seed": manifest.seed,
             "weights": manifest.weights,
-            "keep_state": keep_state,
+            "keep_state": plan.is_open or until > 0,
             "until": until,
         }
     )
@@ -218,11 +235,10 @@ def _check_passes_left(
             f"from: expected a version with passes that are left, found {description}{hint}"
         )
     if request.until and request.until <= state.passes:
-        message = (
-            f"expected a pass after {state.passes}, the last one of {base_name}, "
-            f"found {request.until}"
+        raise BadParameter(
+            f"until: expected a pass after {state.passes}, the last one of {base_name}, found "
+            f"{request.until}"
         )
-        raise BadParameter(f"until: {message}")
 
 
 def other_rows(base: Model, request: TrainRequest, on_progress: OnProgress) -> PreparedRows:
@@ -254,8 +270,9 @@ def rows_with_new_labels(
     featurizer = featurizer_of(base)
     old, warning = _old_rows(base, table, featurizer, request, on_progress)
     data = join_rows(old, rows_for(dataset, table, featurizer))
-    info = base.manifest.data._replace(rows=data.n_rows)
-    return PreparedRows(data, table, featurizer, info, warning)
+    return PreparedRows(
+        data, table, featurizer, base.manifest.data._replace(rows=data.n_rows), warning
+    )
 
 
 def rows_of_passes(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
@@ -273,10 +290,16 @@ def rows_of_passes(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -
         names = all_names(base.labels)
         counts = base.arrays[LABEL_COUNTS]
         check_that(np.array_equal(np.sort(ids), np.arange(len(ids))), "each label once")
-        earlier = [names[label] for label in ids.tolist()]
-        stream = DataStream(request.data, columns=request.columns, earlier_labels=earlier)
         return FileSource(
-            stream, continuation.chosen.features, on_progress, featurizer_of(base), counts[ids]
+            DataStream(
+                request.data,
+                columns=request.columns,
+                earlier_labels=[names[label] for label in ids.tolist()],
+            ),
+            continuation.chosen.features,
+            on_progress,
+            featurizer_of(base),
+            counts[ids],
         )
     source = prepare(
         request,
@@ -289,8 +312,10 @@ def rows_of_passes(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -
     info = source.data_info
     manifest = base.manifest
     if info.sha256 != manifest.data.sha256:
-        requirement = f"the rows of {manifest.full_name}, over which its passes go"
-        raise BadData(f"{info.source}: expected {requirement}, found others")
+        raise BadData(
+            f"{info.source}: expected the rows of {manifest.full_name}, over which its passes go, "
+            "found others"
+        )
     return source
 
 
@@ -310,20 +335,18 @@ def go_on(
             name: array for name, array in base.arrays.items() if name.startswith(retained_prefixes)
         }
     n_leaves = [int((trees.label_leaf[0] >= 0).sum()) for trees in (base.ensemble, grown.ensemble)]
-    report = {
-        "labels_added": n_leaves[1] - n_leaves[0],
-        "groups_divided": grown.divided,
-        "classifiers": grown.classifiers,
-    }
-    parameters: Any = dict(manifest.trainer.parameters)
     return Trained(
         ensemble=grown.ensemble,
         kind=manifest.kind,
         link=manifest.link,
-        parameters=parameters,
+        parameters=dict(manifest.trainer.parameters),
         n_nonzeros=0,
         extra=extra,
-        report=report,
+        report={
+            "labels_added": n_leaves[1] - n_leaves[0],
+            "groups_divided": grown.divided,
+            "classifiers": grown.classifiers,
+        },
     )
 
 
@@ -353,8 +376,10 @@ def check_base(base: Model, request: TrainRequest, operation: str) -> None:
             "take its member, and combine anew"
         )
     if manifest.trainer.name != request.trainer:
-        fault = f"found {base_name}, one of {manifest.trainer.name}"
-        raise BadParameter(f"{operation}: expected a version of {request.trainer}, {fault}")
+        raise BadParameter(
+            f"{operation}: expected a version of {request.trainer}, found {base_name}, one of "
+            f"{manifest.trainer.name}"
+        )
     check_growth(manifest, operation)
     if request.parameters or request.weights != "float32":
         raise BadParameter(
@@ -383,8 +408,7 @@ def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
     labels = np.unique(data.labels.indices).tolist()
     carried = sorted(map(str, labels) if names is None else {names[label] for label in labels})
     ids = find_all(model.labels, carried)
-    is_to_learn = (ids < 0) | ~learnt_labels(model)[ids]
-    return [carried[i] for i in np.flatnonzero(is_to_learn).tolist()]
+    return [carried[i] for i in np.flatnonzero((ids < 0) | ~learnt_labels(model)[ids]).tolist()]
 
 
 def _with_new_names(model: Model, new: Dataset) -> NameTable:
@@ -404,8 +428,7 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     if new.label_names is None:
         added: Sequence[int | str] = range(n_labels, max(map(int, to_learn)) + 1)
     else:
-        is_unknown = find_all(model.labels, to_learn) < 0
-        added = [to_learn[i] for i in np.flatnonzero(is_unknown).tolist()]
+        added = [to_learn[i] for i in np.flatnonzero(find_all(model.labels, to_learn) < 0).tolist()]
     n_max = min(NEW_LABELS_MAX, max(1000, n_labels))
     n_new = max(len(added), len(to_learn))
     if n_new > n_max:

@@ -70,9 +70,10 @@ def write_label_table(file: Path, lines: Iterable[LabelLine]) -> None:
                 orjson.dumps(dict(zip(TABLE_COLUMNS, line, strict=True))) + b"\n" for line in lines
             )
         else:
-            delimiter = "," if file.suffix == ".csv" else "\t"
             writer = csv.writer(
-                codecs.getwriter("utf-8")(out), delimiter=delimiter, lineterminator="\n"
+                codecs.getwriter("utf-8")(out),
+                delimiter="," if file.suffix == ".csv" else "\t",
+                lineterminator="\n",
             )
             writer.writerow(TABLE_COLUMNS)
             writer.writerows((plain_cell(name), *figures) for name, *figures in lines)

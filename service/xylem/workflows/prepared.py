@@ -92,9 +92,9 @@ def warnings_of(source: PreparedSource) -> list[str]:
     warnings = [] if source.warning is None else [source.warning]
     n_rows = source.census.n_rows
     if source.n_empty > EMPTY_SHARE_MAX * n_rows:
-        kind = f"no feature (kind {source.featurizer.kind})"
         warnings.append(
-            f"{source.n_empty} of {n_rows} training rows have {kind}: nothing is learnt from them"
+            f"{source.n_empty} of {n_rows} training rows have no feature (kind "
+            f"{source.featurizer.kind}): nothing is learnt from them"
         )
     return warnings
 
@@ -121,8 +121,9 @@ def prepare(
             return TextSource(request.data, context, on_progress)
         stream = DataStream(request.data, request.label_names, request.columns)
         featurizer = None if base is None else featurizer_of(base)
-        has_vectors = request.columns.vectors_of(request.data) is not None
-        vectors = _vector_parameters(chosen, has_vectors=has_vectors)
+        vectors = _vector_parameters(
+            chosen, has_vectors=request.columns.vectors_of(request.data) is not None
+        )
         if vectors is not None and vectors.weight == "auto":
             raise BadParameter("vectors.weight: expected a number for a stream, found auto")
         return FileSource(
@@ -137,9 +138,8 @@ def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:
     """Return the rows of a data set with a version's features and labels. Raises BadData."""
     featurizer = featurizer_of(base)
     info = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
-    data = rows_for(dataset, base.labels, featurizer)
     return PreparedRows(
-        data=data,
+        data=rows_for(dataset, base.labels, featurizer),
         names=base.labels,
         featurizer=featurizer,
         data_info=info,
@@ -244,6 +244,7 @@ def _context_parameters(chosen: Chosen) -> ContextParameters | None:
     if not isinstance(chosen.trainer, SoftmaxParameters) or chosen.trainer.task != "text":
         return None
     if chosen.features:
-        name = f"features.{min(chosen.features)}"
-        raise BadParameter(f"{name}: expected no features with task=text, found some")
+        raise BadParameter(
+            f"features.{min(chosen.features)}: expected no features with task=text, found some"
+        )
     return ContextParameters(window=chosen.trainer.window, min_count=chosen.trainer.min_count)

@@ -44,9 +44,12 @@ def evaluation_report(
     if label_counts is None or not is_known:
         label_counts = np.zeros(truth.labels.n_labels, np.int64)
         n_training_rows = 1
-    label_propensities = propensities(label_counts, n_training_rows, *constants)
-    unknown_propensity = float(propensities(0, n_training_rows, *constants))
-    ranking = ranking_metrics(ranked, truth, label_propensities, unknown_propensity)
+    ranking = ranking_metrics(
+        ranked,
+        truth,
+        propensities(label_counts, n_training_rows, *constants),
+        float(propensities(0, n_training_rows, *constants)),
+    )
     scored: Report = {
         name: None if name.startswith("PS") and not is_known else value
         for name, value in ranking.items()

@@ -182,34 +182,37 @@ def read_rows(work: TrainingWork) -> TrainingWork:
         if getattr(request, name) and isinstance(source, PreparedRows):
             source.data.labels.refuse_weights(name)
     if request.columns.texts.unweighted is not None:
-        columns = request.columns._replace(texts=source.featurizer.fields)
-        request = request.model_copy(update={"columns": columns})
+        request = request.model_copy(
+            update={"columns": request.columns._replace(texts=source.featurizer.fields)}
+        )
     return replace(work, request=request, source=source)
 
 
 def make_rows(work: TrainingWork) -> TrainingWork:
     """Make rows of a data set that was passed directly."""
-    seed = work.request.seed
-    source = prepare_dataset(work.dataset, seed, work.crew, work.chosen, work.on_progress)
-    return replace(work, source=source)
+    return replace(
+        work,
+        source=prepare_dataset(
+            work.dataset, work.request.seed, work.crew, work.chosen, work.on_progress
+        ),
+    )
 
 
 def read_rows_of_passes(work: TrainingWork) -> TrainingWork:
     """Read the rows of the passes before again, or new ones of standard input."""
-    source = rows_of_passes(work.continuation, work.crew, work.on_progress)
-    return replace(work, source=source)
+    return replace(work, source=rows_of_passes(work.continuation, work.crew, work.on_progress))
 
 
 def read_rows_with_new_labels(work: TrainingWork) -> TrainingWork:
     """Read rows with labels that the version lacks, and join them to those it was trained on."""
-    source = rows_with_new_labels(work.continuation.base, work.request, work.on_progress)
-    return replace(work, source=source)
+    return replace(
+        work, source=rows_with_new_labels(work.continuation.base, work.request, work.on_progress)
+    )
 
 
 def read_other_rows(work: TrainingWork) -> TrainingWork:
     """Read other rows, whose labels the version has learnt."""
-    source = other_rows(work.continuation.base, work.request, work.on_progress)
-    return replace(work, source=source)
+    return replace(work, source=other_rows(work.continuation.base, work.request, work.on_progress))
 
 
 @when(lambda work: work.request.valid is not None and work.source.reads == "rows")
@@ -233,8 +236,7 @@ def read_valid(work: TrainingWork) -> TrainingWork:
 def find_thresholds_beside(work: TrainingWork) -> TrainingWork:
     """Let OFO find thresholds on rows before they are learnt."""
     assert work.database is not None
-    beside = thresholds_beside(work.source, work.request.threads, work.database)
-    return replace(work, beside=beside)
+    return replace(work, beside=thresholds_beside(work.source, work.request.threads, work.database))
 
 
 def fit_trees(work: TrainingWork) -> TrainingWork:
@@ -250,8 +252,13 @@ def make_passes(work: TrainingWork) -> TrainingWork:
 def _fit(work: TrainingWork, state: LearnerState | None) -> TrainingWork:
     request = work.request
     start = time.perf_counter()
-    passes = Passes(state, request.until, request.keep_state)
-    tools = Tools(request.seed, work.crew, work.on_progress, work.beside, passes)
+    tools = Tools(
+        request.seed,
+        work.crew,
+        work.on_progress,
+        work.beside,
+        Passes(state, request.until, request.keep_state),
+    )
     trained = fit(request.trainer, work.chosen.trainer, work.source, tools)
     if work.beside is not None:
         work.beside.check()
@@ -319,16 +326,21 @@ def measure(work: TrainingWork) -> TrainingWork:
     """Measure the draft on the validation rows."""
     assert work.valid is not None
     metrics, figures = valid_figures(work.trial, work.valid, work.request.threads, work.on_progress)
-    draft = replace(work.draft, metrics=metrics)
-    return replace(work, draft=draft, figures=figures, note=note_on(work.trial))
+    return replace(
+        work, draft=replace(work.draft, metrics=metrics), figures=figures, note=note_on(work.trial)
+    )
 
 
 def describe(work: TrainingWork) -> TrainingWork:
     """Make the report of the version."""
     work.on_progress("report", 0, 1)
     valid = work.valid
-    test = valid and TrainingSet(valid.rows, valid.labels)
-    report = version_report(work.trial, work.trained.report, work.sample, test)
+    report = version_report(
+        work.trial,
+        work.trained.report,
+        work.sample,
+        valid and TrainingSet(valid.rows, valid.labels),
+    )
     if work.warnings:
         report["warnings"] = work.warnings
     if work.source.choice is not None:
@@ -359,9 +371,13 @@ def record(work: TrainingWork) -> TrainingWork:
     libraries = libraries_of(work.source.featurizer.parameters)
     if "encoder/model" in work.draft.extra:
         libraries |= load_extra("encoder").library_versions()
-        name = work.draft.features["vectors.encoder"]
-        digest = EncoderArrays.among(work.draft.extra).digest
-        origin = {**origin, "encoder": {"name": name, "sha256": digest}}
+        origin = {
+            **origin,
+            "encoder": {
+                "name": work.draft.features["vectors.encoder"],
+                "sha256": EncoderArrays.among(work.draft.extra).digest,
+            },
+        }
     if libraries:
         origin = {**origin, "libraries": libraries}
     if origin and "data" in report:  # rows in memory have no origin
@@ -370,8 +386,9 @@ def record(work: TrainingWork) -> TrainingWork:
         REPORT: json_array(REPORT, report),
         **origin_arrays(origin, work.request.made_for),
     }
-    draft = replace(work.draft, extra={**work.draft.extra, **arrays})
-    return replace(work, draft=draft, origin=origin)
+    return replace(
+        work, draft=replace(work.draft, extra={**work.draft.extra, **arrays}), origin=origin
+    )
 
 
 @when(lambda work: work.request.calibrate and work.valid is not None)
@@ -380,8 +397,12 @@ def calibrate(work: TrainingWork) -> TrainingWork:
     assert work.valid is not None
     work.on_progress("calibrate", 0, 1)
     fitted = fit_to_rows(model_of(work.draft), work.valid, work.request.threads, no_progress)
-    draft = calibrated_draft(work.draft, fitted, work.origin)
-    return replace(work, draft=draft, note=FITTED, calibration_error=fitted.errors)
+    return replace(
+        work,
+        draft=calibrated_draft(work.draft, fitted, work.origin),
+        note=FITTED,
+        calibration_error=fitted.errors,
+    )
 
 
 FINISH: tuple[Step, ...] = (
@@ -416,8 +437,12 @@ def rank_candidates(work: TrainingWork) -> TrainingWork:
     report: dict[str, Any] = {"rerank": gained}
     if request.valid is not None:
         trial = model_of(draft)
-        valid = read_labelled(trial, request.valid, on_progress, request.columns)
-        metrics, report["validation"] = valid_figures(trial, valid, request.threads, on_progress)
+        metrics, report["validation"] = valid_figures(
+            trial,
+            read_labelled(trial, request.valid, on_progress, request.columns),
+            request.threads,
+            on_progress,
+        )
         draft = replace(draft, metrics=metrics)
     draft = replace(draft, extra={**draft.extra, **origin, REPORT: json_array(REPORT, report)})
     return replace(work, draft=draft, rerank_report=gained)

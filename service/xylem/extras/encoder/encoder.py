@@ -91,11 +91,13 @@ class Encoder:
             tokens = self._tokenizer.encode(self._prefix + text)
             if not tokens.ids:
                 return np.zeros(self.dims, np.float32)
-            feeds = {
-                name: np.array([getattr(tokens, field)], dtype)
-                for name, (field, dtype) in self._inputs.items()
-            }
-            output = self._session.run([self._output], feeds)[0][0]
+            output = self._session.run(
+                [self._output],
+                {
+                    name: np.array([getattr(tokens, field)], dtype)
+                    for name, (field, dtype) in self._inputs.items()
+                },
+            )[0][0]
         except Exception as error:  # onnxruntime and tokenizers have no common class of errors
             raise BadInstance(
                 f"expected an encoder that encodes the text, found {_first_line(error)}"
@@ -142,8 +144,9 @@ def read_encoder(folder: Path, pooling: str | None = None) -> tuple[EncoderArray
         encoder = Encoder(arrays)
     except BadModel as error:
         raise BadModel(f"{folder}: {error}") from error
-    config = {"dims": encoder.dims, "pooling": encoder.pooling}
-    return arrays._replace(config=json_array(CONFIG, config)), encoder
+    return arrays._replace(
+        config=json_array(CONFIG, {"dims": encoder.dims, "pooling": encoder.pooling})
+    ), encoder
 
 
 def library_versions() -> dict[str, str]:

@@ -94,15 +94,17 @@ class SavedSettings:
     def integer(self, name: str, low: int, high: int) -> int:
         """Return a field that is an integer from `low` to `high`; raise BadModel otherwise."""
         value = self.fields.get(name)
-        fits = type(value) is int and low <= value <= high
-        self.file.expect(fits, f"{name} to be an integer from {low} to {high}", value)
+        self.file.expect(
+            type(value) is int and low <= value <= high,
+            f"{name} to be an integer from {low} to {high}",
+            value,
+        )
         return int(self.fields[name])
 
     def number(self, name: str) -> float:
         """Return a field that is a number; raise BadModel otherwise."""
         value = self.fields.get(name)
-        is_number = type(value) in (int, float)
-        self.file.expect(is_number, f"{name} to be a finite number", value)
+        self.file.expect(type(value) in (int, float), f"{name} to be a finite number", value)
         return float(self.fields[name])
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:

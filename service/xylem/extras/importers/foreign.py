@@ -73,14 +73,21 @@ def check_columns(
     file: ModelFile, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], n_rows: int
 ) -> None:
     """Raise BadModel unless the arrays are a sparse matrix by columns, of `n_rows` rows."""
-    is_ascending = len(indptr) > 0 and indptr[0] == 0 and not bool((indptr[1:] < indptr[:-1]).any())
-    file.expect(is_ascending, "offsets of columns that ascend from 0", "others")
-    has_same_lengths = int(indptr[-1]) == len(indices) == len(values)
     file.expect(
-        has_same_lengths, f"{indptr[-1]} row ids and values", f"{len(indices)} and {len(values)}"
+        len(indptr) > 0 and indptr[0] == 0 and not bool((indptr[1:] < indptr[:-1]).any()),
+        "offsets of columns that ascend from 0",
+        "others",
     )
-    is_in_range = len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_rows)
-    file.expect(is_in_range, f"row ids from 0 to {n_rows - 1}", "others")
+    file.expect(
+        int(indptr[-1]) == len(indices) == len(values),
+        f"{indptr[-1]} row ids and values",
+        f"{len(indices)} and {len(values)}",
+    )
+    file.expect(
+        len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_rows),
+        f"row ids from 0 to {n_rows - 1}",
+        "others",
+    )
 
 
 def finite_weights(file: ModelFile, values: NDArray[Any]) -> F32:
@@ -143,8 +150,11 @@ def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, I64], Ch
             not bool((branches.label[parents] >= 0).any()), "labels at leaves only", "an inner one"
         )
         is_needed[parents] = True
-    root_is_inner = len(order) > 1 and bool(is_needed[branches.root])
-    file.expect(root_is_inner, "a tree of at least one label below its root", "none")
+    file.expect(
+        len(order) > 1 and bool(is_needed[branches.root]),
+        "a tree of at least one label below its root",
+        "none",
+    )
     nodes = np.concatenate([level[is_needed[level]] for level in order])
     n_children = np.bincount(parent[nodes[1:]], minlength=n_nodes)[nodes]
     child_ptr = 1 + offsets(n_children)
@@ -167,16 +177,20 @@ def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[I64], I64]
     n_nodes = len(label)
     file.expect(0 < n_nodes < IDS_MAX, f"1 to {IDS_MAX} nodes", n_nodes)
     file.expect(0 <= root < n_nodes, f"a root below {n_nodes}", root)
-    is_in_range = len(child) == 0 or (child.min() >= 0 and child.max() < n_nodes)
-    file.expect(is_in_range, f"children below {n_nodes}", "others")
+    file.expect(
+        len(child) == 0 or (child.min() >= 0 and child.max() < n_nodes),
+        f"children below {n_nodes}",
+        "others",
+    )
     parent = np.full(n_nodes, -1)
     reached = np.zeros(n_nodes, np.bool_)
     level = np.array([root])
     order: list[I64] = []
     while len(level):
-        fault = "every node to be reached once from the root"
         file.expect(
-            not bool(reached[level].any()) and len(np.unique(level)) == len(level), fault, "a loop"
+            not bool(reached[level].any()) and len(np.unique(level)) == len(level),
+            "every node to be reached once from the root",
+            "a loop",
         )
         file.expect(len(order) < DEPTH_MAX, f"at most {DEPTH_MAX} levels", "more")
         reached[level] = True

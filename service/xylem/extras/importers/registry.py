@@ -108,8 +108,10 @@ def import_model(
         ) from error
     if n_features is not None:
         if not foreign_model.n_features <= n_features <= N_FEATURES_MAX:
-            fault = f"expected {foreign_model.n_features}, which {path} has, to {N_FEATURES_MAX}"
-            raise BadParameter(f"--features: {fault}, found {n_features}")
+            raise BadParameter(
+                f"--features: expected {foreign_model.n_features}, which {path} has, to "
+                f"{N_FEATURES_MAX}, found {n_features}"
+            )
         foreign_model = foreign_model._replace(n_features=n_features)
     n_chunks = sum(chunk is not None for tree in foreign_model.trees for chunk in tree.chunks)
     n_bytes = (
@@ -176,8 +178,7 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
         raise BadModel(
             f"{place}: expected a version that takes feature ids, found {manifest.features['kind']}"
         )
-    trained_parameters = parameters_of(manifest.features)
-    featurizer = featurizer_of(vectorizer, trained_parameters.norm)
+    featurizer = featurizer_of(vectorizer, parameters_of(manifest.features).norm)
     n_added = featurizer.n_features - manifest.n_features
     if n_added < 0 or (
         n_added and any(array.startswith(f"{EMBEDDING}/") for array in model.arrays)

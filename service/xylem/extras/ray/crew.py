@@ -196,8 +196,9 @@ class RayCrew(Crew):
         """Return the remote function that runs a bundle of items as a task."""
         # SPREAD, because by default Ray fills the node of this process first, and notices only
         # after a while that others are free
-        task_options = {"num_cpus": 1, "max_retries": RETRIES, "scheduling_strategy": "SPREAD"}
-        return self._ray.remote(_run_bundle).options(**task_options)
+        return self._ray.remote(_run_bundle).options(
+            num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD"
+        )
 
     def _cancel(self, running: Iterable[Any]) -> None:
         for ref in running:
@@ -287,8 +288,10 @@ class RayCrew(Crew):
             _raise_of(error)
         except errors.RayError as error:
             reason = " ".join(str(error).split())[:300]
-            fault = f"expected a step to end in {1 + RETRIES} tries, found {type(error).__name__}"
-            raise Unavailable(f"ray: {fault}: {reason}") from None
+            raise Unavailable(
+                f"ray: expected a step to end in {1 + RETRIES} tries, found "
+                f"{type(error).__name__}: {reason}"
+            ) from None
         return seconds, mapped(results, np.copy)
 
 
@@ -298,5 +301,6 @@ def _raise_of(error: Any) -> NoReturn:
     cause = error.cause
     if isinstance(cause, XylemError | MemoryError):
         raise cause from None
-    message = f"ray: expected a step to run, found {type(cause).__name__}: {cause}"
-    raise RuntimeError(message) from error
+    raise RuntimeError(
+        f"ray: expected a step to run, found {type(cause).__name__}: {cause}"
+    ) from error

@@ -55,9 +55,12 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
             continue
         figure, axes = new_chart()
         for curve in names:
-            positions = [point[x] for point in points]
-            values = [point[curve] for point in points]
-            axes.plot(positions, values, marker=".", label=curve.replace("_", " "))
+            axes.plot(
+                [point[x] for point in points],
+                [point[curve] for point in points],
+                marker=".",
+                label=curve.replace("_", " "),
+            )
         axes.set(title=title, xlabel=x, ylabel=y)
         axes.grid(alpha=0.3)
         axes.legend()
@@ -71,8 +74,9 @@ def _make_directory(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        fault = f"{out}: expected a directory, or a place to make one, found: {error.strerror}"
-        raise BadInput(fault) from error
+        raise BadInput(
+            f"{out}: expected a directory, or a place to make one, found: {error.strerror}"
+        ) from error
 
 
 def _points_of(updates: list[dict[str, Any]]) -> tuple[list[dict[str, float]], list[str]]:
@@ -85,8 +89,13 @@ def _points_of(updates: list[dict[str, Any]]) -> tuple[list[dict[str, float]], l
     points = []
     for update in updates:
         shares = [line["share"] for line in update["levels"]] + [np.nan] * n_levels
-        of_levels = dict(zip(names, shares, strict=False))
-        points.append({"rows": update["rows"], **of_levels, "labels moved": update["share_moved"]})
+        points.append(
+            {
+                "rows": update["rows"],
+                **dict(zip(names, shares, strict=False)),
+                "labels moved": update["share_moved"],
+            }
+        )
     return points, [*names, "labels moved"]
 
 
@@ -117,19 +126,20 @@ def draw_bands(bands: Sequence[Band]) -> str:
 def draw_reliability(bins: Sequence[ReliabilityBin]) -> str:
     """Return the reliability diagram as an SVG element."""
     figure, axes = new_chart()
-    low = [reliability_bin.low for reliability_bin in bins]
-    width = [reliability_bin.high - reliability_bin.low for reliability_bin in bins]
     axes.bar(
-        low,
+        [reliability_bin.low for reliability_bin in bins],
         [reliability_bin.share_true for reliability_bin in bins],
-        width,
+        [reliability_bin.high - reliability_bin.low for reliability_bin in bins],
         align="edge",
         alpha=0.4,
         label="share true",
     )
-    means = [reliability_bin.mean_score for reliability_bin in bins]
-    shares = [reliability_bin.share_true for reliability_bin in bins]
-    axes.plot(means, shares, marker="o", label="share true at the mean score")
+    axes.plot(
+        [reliability_bin.mean_score for reliability_bin in bins],
+        [reliability_bin.share_true for reliability_bin in bins],
+        marker="o",
+        label="share true at the mean score",
+    )
     axes.plot([0, 1], [0, 1], linestyle="--", color="grey", label="scores that are probabilities")
     axes.set(xlabel="score", ylabel="share of labels that are true", xlim=(0, 1), ylim=(0, 1))
     axes.grid(alpha=0.3)
@@ -164,8 +174,9 @@ def _svg(figure: Figure, salt: str) -> str:
     out = io.StringIO()
     # the salt keeps the ids of several figures on a page distinct
     with rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
-        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(out, format="svg", metadata=no_metadata)
+        figure.savefig(
+            out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        )
     text = out.getvalue()
     return text[text.index("<svg") :]
 
@@ -235,15 +246,20 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
     reliability = ["<p>Nothing was predicted.</p>"]
     error = report["calibration_error"]
     if error is not None:
-        rows = [
-            (f"{reliability_bin.low:.2f} to {reliability_bin.high:.2f}", *reliability_bin[2:])
-            for reliability_bin in evaluation.reliability
-        ]
         reliability = [
             "<p>The expected calibration error of the first five labels of each row is "
             f"{error:.3f}: so far are score and share of true labels apart, on average.</p>",
             draw_reliability(evaluation.reliability),
-            _table(("score", "labels", "mean score", "share true"), rows),
+            _table(
+                ("score", "labels", "mean score", "share true"),
+                [
+                    (
+                        f"{reliability_bin.low:.2f} to {reliability_bin.high:.2f}",
+                        *reliability_bin[2:],
+                    )
+                    for reliability_bin in evaluation.reliability
+                ],
+            ),
         ]
     unknown = list_unknown(report)
     macro_note = (

@@ -141,11 +141,11 @@ def search(
         dataset = training_request.read(on_progress)
         valid = None
         if request.valid is not None:
-            names = build_names(dataset.names)
-            columns = request.columns
-            n_features = None if dataset.rows is None else dataset.rows.n_features
             valid = read_dataset(
-                request.valid, labels=names, n_features=n_features, columns=columns
+                request.valid,
+                labels=build_names(dataset.names),
+                n_features=None if dataset.rows is None else dataset.rows.n_features,
+                columns=request.columns,
             )
     else:
         dataset, valid = rows
@@ -347,8 +347,11 @@ def try_trial(
         for fold in folds:
             draft = train_dataset(fold.train, training, watch)
             model = model_of(draft)
-            labelled = labelled_dataset(fold.held_out, featurizer_of(model))
-            values.append(valid_figures(model, labelled, threads, watch).metrics[request.metric])
+            values.append(
+                valid_figures(
+                    model, labelled_dataset(fold.held_out, featurizer_of(model)), threads, watch
+                ).metrics[request.metric]
+            )
             n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
     except _TimeIsUp:
         return None
