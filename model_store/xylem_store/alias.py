@@ -116,8 +116,9 @@ class Alias(NamedTuple):
                     f"{role}: expected 1 to {parts_max} of {PARTS} parts, found {share.parts}"
                 )
             if share.version == self.version:
-                expected = "another version than the alias names"
-                raise BadSplit(f"{role}: expected {expected}, found {share.version}")
+                raise BadSplit(
+                    f"{role}: expected another version than the alias names, found {share.version}"
+                )
         if self.denied and (size := len(render_alias(self))) > ALIAS_BYTES_MAX:
             raise BadNames(
                 f"expected denied labels of at most {ALIAS_BYTES_MAX} bytes, found {size}"
@@ -317,8 +318,8 @@ def parts_of(name: str, fraction: float) -> int:
         return PARTS
     parts = round(fraction * PARTS) if 0 < fraction < 1 else 0
     if not 0 < parts < PARTS or abs(fraction * PARTS - parts) > 1e-6:  # rounding of doubles
-        expected = (
-            f"a multiple of {1 / PARTS:g} above 0 and {'at most' if name == 'share' else 'below'} 1"
+        raise BadSplit(
+            f"{name}: expected a multiple of {1 / PARTS:g} above 0 and "
+            f"{'at most' if name == 'share' else 'below'} 1, found {fraction:g}"
         )
-        raise BadSplit(f"{name}: expected {expected}, found {fraction:g}")
     return parts

@@ -82,8 +82,12 @@ def info_of(name: str, array: NDArray[Any]) -> ArrayInfo:
     digest = hashlib.sha256()
     for piece in _pieces_of(name, array):
         digest.update(piece)
-    n_bytes = len(header_of(array.dtype.name, array.shape)) + array.nbytes
-    return ArrayInfo(array.dtype.name, array.shape, n_bytes, digest.hexdigest())
+    return ArrayInfo(
+        array.dtype.name,
+        array.shape,
+        len(header_of(array.dtype.name, array.shape)) + array.nbytes,
+        digest.hexdigest(),
+    )
 
 
 def _pieces_of(name: str, array: NDArray[Any]) -> Iterator[bytes | memoryview]:
@@ -190,8 +194,14 @@ def take_group(
         if isinstance(size, str):
             other, _, addend = size.partition("+")
             size = array_named(arrays, f"{group}/{other}").size + int(addend or 0)
-        shape = (size, *(None,) * (kind.dims - 1))
-        views.append(take(arrays, f"{group}/{field}", np.dtype(kind.dtype).name, shape))
+        views.append(
+            take(
+                arrays,
+                f"{group}/{field}",
+                np.dtype(kind.dtype).name,
+                (size, *(None,) * (kind.dims - 1)),
+            )
+        )
     return struct(*views)
 
 
@@ -222,8 +232,11 @@ def check_lists(group: str, struct: Any, ptr_name: str, ids_name: str, n_ids: in
     ids = getattr(struct, ids_name)
     check_offsets(f"{group}/{ptr_name}", ptr, len(ids))
     if (index := _id_fault(ptr, ids, n_ids)) >= 0:
-        expected = f"{ids_name} below {n_ids}, ascending in its list"
-        raise Corrupt(element_name(f"{group}/{ids_name}", index), expected, int(ids[index]))
+        raise Corrupt(
+            element_name(f"{group}/{ids_name}", index),
+            f"{ids_name} below {n_ids}, ascending in its list",
+            int(ids[index]),
+        )
 
 
 def check_offsets(name: str, offsets: I64, last: int) -> None:

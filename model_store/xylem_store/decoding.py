@@ -36,16 +36,23 @@ def trees_of(ensemble: TreeEnsemble) -> list[OldTree]:
     trees = []
     for tree in range(n_trees):
         nodes = np.flatnonzero(tree_of == tree)
-        child_ptr = (1 + np.concatenate([[0], np.cumsum(counts[nodes])])).astype(np.int32)
-        trees.append(OldTree(child_ptr, ensemble.node_label[nodes], nodes))
+        trees.append(
+            OldTree(
+                (1 + np.concatenate([[0], np.cumsum(counts[nodes])])).astype(np.int32),
+                ensemble.node_label[nodes],
+                nodes,
+            )
+        )
     return trees
 
 
 def tree_digest(ensemble: TreeEnsemble) -> str:
     """Return 64 hexadecimal digits that identify the shape of the trees and the leaves' labels."""
-    parts = ensemble.child_ptr, ensemble.node_label
     return hashlib.sha256(
-        b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+        b"".join(
+            np.ascontiguousarray(part).tobytes()
+            for part in (ensemble.child_ptr, ensemble.node_label)
+        )
     ).hexdigest()
 
 
@@ -145,8 +152,9 @@ def dense_weights(ensemble: TreeEnsemble, node: int, n_features: int) -> NDArray
 
 def _bits(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """Return the bits of n words, bool[32 n], the lowest bit of each word first."""
-    as_bytes = np.ascontiguousarray(words, "<u4").view(np.uint8)
-    return np.unpackbits(as_bytes, bitorder="little").view(np.bool_)
+    return np.unpackbits(np.ascontiguousarray(words, "<u4").view(np.uint8), bitorder="little").view(
+        np.bool_
+    )
 
 
 def as_float(stored: NDArray[Any]) -> NDArray[np.float32]:

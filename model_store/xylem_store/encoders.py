@@ -176,8 +176,11 @@ class Encoders:
             except Corrupt as error:
                 raise error.within(f"encoder {name}") from error
             except (FileNotFoundError, NotADirectoryError):
-                where = f"encoder {name}: {file_name(array_name)}"
-                raise Corrupt(where, "a file", "none: add the encoder again") from None
+                raise Corrupt(
+                    f"encoder {name}: {file_name(array_name)}",
+                    "a file",
+                    "none: add the encoder again",
+                ) from None
         return EncoderArrays.among(arrays)
 
     def add(self, name: str, encoder: EncoderArrays) -> EncoderInfo:
@@ -270,8 +273,9 @@ class Encoders:
 
 def _digest_of(infos: Mapping[str, ArrayInfo]) -> str:
     """Return the SHA-256 of the lines "sha256  name" of an encoder's arrays, sorted by name."""
-    lines = [f"{infos[name].sha256}  {name}\n" for name in _NAMES]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join([f"{infos[name].sha256}  {name}\n" for name in _NAMES]).encode()
+    ).hexdigest()
 
 
 def _parse(name: str, data: bytes) -> EncoderInfo:

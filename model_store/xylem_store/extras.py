@@ -84,8 +84,9 @@ def check_calibration(calibration: Calibration) -> None:
         where = f"{CALIBRATION}/{name}"
         if values[0] != 0:
             raise Corrupt(element_name(where, 0), "0", values[0])
-        rises = np.diff(values, prepend=np.float32(-1)) > 0
-        check_all(where, rises, "more than the one before", values)
+        check_all(
+            where, np.diff(values, prepend=np.float32(-1)) > 0, "more than the one before", values
+        )
         last = len(values) - 1
         if values[last] > 1 or (name == "x" and values[last] != 1):
             raise Corrupt(
@@ -144,9 +145,12 @@ def check_rerank(rerank: Rerank, n_features: int) -> None:
     """
     check_lists(RERANK, rerank, "ptr", "features", n_features)
     check_all(f"{RERANK}/norm2", rerank.norm2 >= 0, "a square, 0 or more", rerank.norm2)
-    fits = (rerank.parameters >= 0) & (rerank.parameters <= (1, np.inf))
-    expected = "alpha from 0 to 1, then gamma of 0 or more"
-    check_all(f"{RERANK}/parameters", fits, expected, rerank.parameters)
+    check_all(
+        f"{RERANK}/parameters",
+        (rerank.parameters >= 0) & (rerank.parameters <= (1, np.inf)),
+        "alpha from 0 to 1, then gamma of 0 or more",
+        rerank.parameters,
+    )
 
 
 EMBEDDING = "embedding"
@@ -181,8 +185,12 @@ def assemble_embedding(n_features: int, arrays: Mapping[str, NDArray[Any]]) -> E
     Raises Corrupt if an array is missing or does not fit.
     """
     stored = arrays.get(f"{EMBEDDING}/u")
-    is_bfloat16 = stored is not None and stored.dtype == np.uint16
-    u = take(arrays, f"{EMBEDDING}/u", "uint16" if is_bfloat16 else "float32", (None, None))
+    u = take(
+        arrays,
+        f"{EMBEDDING}/u",
+        "uint16" if stored is not None and stored.dtype == np.uint16 else "float32",
+        (None, None),
+    )
     n_words, dim = u.shape
     if not 1 <= dim <= DIM_MAX or n_words < 1:
         raise Corrupt(
@@ -266,5 +274,7 @@ def is_full(ensemble: TreeEnsemble, n_features: int) -> bool:
     if n_features % 32:
         every[-1] = (1 << n_features % 32) - 1
     blocks = ensemble.blocks.reshape(n_chunks, n_blocks, 4)
-    starts = np.arange(n_chunks + 1) * n_blocks
-    return bool((ensemble.block_ptr == starts).all() and (blocks[:, :, :2] == every[:, None]).all())
+    return bool(
+        (ensemble.block_ptr == (np.arange(n_chunks + 1) * n_blocks)).all()
+        and (blocks[:, :, :2] == every[:, None]).all()
+    )

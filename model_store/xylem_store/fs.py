@@ -85,8 +85,9 @@ class FileSystem:
 
     def append(self, path: Path) -> int:
         """Return a descriptor to append to a file, which is made if it does not exist."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(path, flags, 0o644)
+        return os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
+        )
 
     def write(self, fd: int, data: Buffer) -> None:
         """Write all of `data`."""
@@ -146,8 +147,7 @@ class FileSystem:
 
     def names(self, path: str) -> list[str]:
         """Return the names in a directory, sorted; none if it does not exist."""
-        missing = contextlib.suppress(FileNotFoundError, NotADirectoryError)
-        with missing, os.scandir(path) as scan:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as scan:
             return sorted(entry.name for entry in scan)
         return []
 
@@ -270,8 +270,9 @@ def reading(root: Path, path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in _NO_FILE:
-            name = _name_within(root, error.filename or path)
-            raise Corrupt(name, "a regular file", "something else") from error
+            raise Corrupt(
+                _name_within(root, error.filename or path), "a regular file", "something else"
+            ) from error
         reason = error.strerror or type(error).__name__
         raise StoreUnreadable.for_path(
             path, f"to read {_name_within(root, path)}", reason

@@ -201,11 +201,14 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         raise Corrupt(MANIFEST, f"at most {MANIFEST_BYTES_MAX} bytes", "more")
     document = parse(data, MANIFEST)
     is_combined = document.get("kind") == COMBINED
-    arrays_of = object_of(
-        ARRAY_ENTRY, COMBINED_ARRAYS_MAX if is_combined else ITEMS_MAX, ARRAY_NAME
-    )
-    further = {"members": list_of(record(dict, **_MEMBER), 1, MEMBERS_MAX)} if is_combined else {}
-    facts = record(dict, **_FACTS, arrays=arrays_of, **further)(document, MANIFEST)
+    facts = record(
+        dict,
+        **_FACTS,
+        arrays=object_of(
+            ARRAY_ENTRY, COMBINED_ARRAYS_MAX if is_combined else ITEMS_MAX, ARRAY_NAME
+        ),
+        **{"members": list_of(record(dict, **_MEMBER), 1, MEMBERS_MAX)} if is_combined else {},
+    )(document, MANIFEST)
     arrays = facts["arrays"]
     members = tuple(
         _checked(Manifest(**member, arrays=member_arrays(i, arrays)), f"{MANIFEST}: members[{i}]")
@@ -248,8 +251,11 @@ def member_arrays(number: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
 def _schema(value: Any, where: str) -> int:
     version: int = integer(1, VERSION_MAX)(value, where)
     if version != SCHEMA_VERSION:
-        origin = "a newer release wrote it, or a state before 0.1.0; train it again"
-        raise UnsupportedSchema(where, f"schema {SCHEMA_VERSION}", f"{version} ({origin})")
+        raise UnsupportedSchema(
+            where,
+            f"schema {SCHEMA_VERSION}",
+            f"{version} (a newer release wrote it, or a state before 0.1.0; train it again)",
+        )
     return version
 
 

@@ -134,9 +134,12 @@ def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows
     """
     if not has_near(arrays):
         label_offsets = np.zeros(n_labels + 1, np.int64)
-        empty_offsets = {"feature_ptr": label_offsets[:1], "row_label_ptr": label_offsets[:1]}
         return empty_group(
-            NearRows, label_ptr=label_offsets, other_ptr=label_offsets, **empty_offsets
+            NearRows,
+            label_ptr=label_offsets,
+            other_ptr=label_offsets,
+            feature_ptr=label_offsets[:1],
+            row_label_ptr=label_offsets[:1],
         )
     sizes: dict[str, int | str] = {
         "label_ptr": n_labels + 1,
@@ -168,9 +171,16 @@ def check_near(near: NearRows, n_columns: int) -> None:
         longest = int(np.diff(ptr).max(initial=0))
         if longest > length_max:
             raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {length_max} in a list", longest)
-    rises = np.diff(near.feature, prepend=np.int64(-1)) > 0
-    fits = rises & (near.feature < n_columns)
-    check_all(f"{NEAR}/feature", fits, f"ascending columns from 0 to {n_columns - 1}", near.feature)
+    check_all(
+        f"{NEAR}/feature",
+        (np.diff(near.feature, prepend=np.int64(-1)) > 0) & (near.feature < n_columns),
+        f"ascending columns from 0 to {n_columns - 1}",
+        near.feature,
+    )
     check_all(f"{NEAR}/scale", near.scale >= 0, "0 or more", near.scale)
-    is_share = (near.other_share >= 0) & (near.other_share <= 1)
-    check_all(f"{NEAR}/other_share", is_share, "a share from 0 to 1", near.other_share)
+    check_all(
+        f"{NEAR}/other_share",
+        (near.other_share >= 0) & (near.other_share <= 1),
+        "a share from 0 to 1",
+        near.other_share,
+    )

@@ -194,8 +194,9 @@ class StoreReader:
         with self._reading_version(name, version):
             manifest = read_manifest(self._fs, directory)
             if (manifest.model, manifest.version) != (name, version):
-                full_name = manifest.full_name
-                raise Corrupt("manifest.json: model and version", f"{name}@{version}", full_name)
+                raise Corrupt(
+                    "manifest.json: model and version", f"{name}@{version}", manifest.full_name
+                )
             return manifest
 
     def open(self, name: str, ref: str | int = LATEST, *, verify: bool = True) -> Model:
@@ -309,8 +310,7 @@ class StoreReader:
         return sorted({LATEST, *self._files.alias_names(name)})
 
     def _document(self, name: str, alias: str) -> Alias | None:
-        path = self._files.home(name, ALIASES, alias_file(alias))
-        data = self._files.read(path, ALIAS_BYTES_MAX)
+        data = self._files.read(self._files.home(name, ALIASES, alias_file(alias)), ALIAS_BYTES_MAX)
         if data is not None:
             return parse_alias(data, f"{name}: alias {alias}")
         return None
@@ -326,8 +326,12 @@ class StoreReader:
         manifest = self.manifest(name, version)
         with self._reading_version(name, version):
             model, maps = map_version(self._fs, self._files.version_path(name, version), manifest)
-            digest = hashlib.sha256(repr(manifest).encode()).digest()
-            key = (name, version, digest, *(mapped.identity for mapped in maps.values()))
+            key = (
+                name,
+                version,
+                hashlib.sha256(repr(manifest).encode()).digest(),
+                *(mapped.identity for mapped in maps.values()),
+            )
             if again or (verify and key not in self._verified):
                 verify_version(model, maps, resting=again)
                 self._verified.append(key)
@@ -358,8 +362,9 @@ class StoreReader:
             raise error.within(f"{name}@{version}") from error
         except (FileNotFoundError, NotADirectoryError) as error:
             if version in self.versions(name):
-                missing_file = Path(str(error.filename)).name
-                raise Corrupt(f"{name}@{version}: {missing_file}", "a file", "none") from error
+                raise Corrupt(
+                    f"{name}@{version}: {Path(str(error.filename)).name}", "a file", "none"
+                ) from error
             raise self.missing(name, no_version(name, version)) from None
 
 

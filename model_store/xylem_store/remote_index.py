@@ -89,8 +89,11 @@ class RemoteIndex(NamedTuple):
         for name, model in self.models.items():
             aliases = {alias: document.fields() for alias, document in model.aliases.items()}
             digests = {str(version): digest for version, digest in model.digests.items()}
-            info = model.label_info and model.label_info._asdict()
-            models[name] = {"aliases": aliases, "digests": digests, "label_info": info}
+            models[name] = {
+                "aliases": aliases,
+                "digests": digests,
+                "label_info": model.label_info and model.label_info._asdict(),
+            }
         data = render_sealed({"generation": self.generation, "models": models})
         n_aliases = max(len(model.aliases) for model in self.models.values())
         for n, n_max, unit in (

@@ -34,8 +34,7 @@ def stage(fs: FileSystem, root: Path) -> Iterator[Path]:
 
     If it cannot be removed, `collect` removes it later.
     """
-    home = make_dirs(fs, root, STAGING)
-    path, lock = _claim(fs, home)
+    path, lock = _claim(fs, make_dirs(fs, root, STAGING))
     try:
         yield path
     finally:
@@ -157,8 +156,10 @@ class Staging:
     def _make_root(self) -> None:
         parent = self._files.root.parent
         if not parent.is_dir():
-            fault = f"expected {parent} to be a directory, in which the store is made, found none"
-            raise StoreUnwritable(f"{self._files.root}: {fault}")
+            raise StoreUnwritable(
+                f"{self._files.root}: expected {parent} to be a directory, in which the store is "
+                "made, found none"
+            )
         if self._files.root.exists() and not self._files.root.is_dir():
             raise StoreUnwritable(f"{self._files.root}: expected a directory, found a file")
         make_dirs(self._fs, parent, self._files.root.name)
@@ -211,8 +212,9 @@ class Staging:
         except OSError as error:
             if error.errno in _NO_SPACE:
                 with contextlib.suppress(OSError):
-                    free = self._fs.free_bytes(self._files.root)
-                    raise self._no_space(needed_bytes, free, error.strerror) from error
+                    raise self._no_space(
+                        needed_bytes, self._fs.free_bytes(self._files.root), error.strerror
+                    ) from error
             raise StoreUnwritable(
                 f"{self._files.root}: expected to write, found {error}"
             ) from error

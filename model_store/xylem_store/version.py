@@ -113,8 +113,10 @@ class Draft:
 
     def needed_bytes(self) -> int:
         """Return how many bytes publishing takes on disk, rounded up."""
-        written = (array.nbytes for name, array in self.arrays().items() if name not in self.files)
-        return sum(written) + HEADROOM_BYTES
+        return (
+            sum(array.nbytes for name, array in self.arrays().items() if name not in self.files)
+            + HEADROOM_BYTES
+        )
 
 
 _MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Draft)} & {
@@ -250,8 +252,9 @@ def write_manifest(fs: FileSystem, directory: Path, manifest: Manifest) -> None:
 
 def read_manifest(fs: FileSystem, directory: Path) -> Manifest:
     """Return a version's manifest. Raises Corrupt, or FileNotFoundError if a file is missing."""
-    data = fs.read(directory / MANIFEST, MANIFEST_BYTES_MAX)
-    return parse_manifest(data, fs.read(directory / SEAL, SEAL_BYTES_MAX))
+    return parse_manifest(
+        fs.read(directory / MANIFEST, MANIFEST_BYTES_MAX), fs.read(directory / SEAL, SEAL_BYTES_MAX)
+    )
 
 
 def map_version(
@@ -305,10 +308,13 @@ def pack(model: Model) -> Packed:
 
     Cost: one pass over the arrays of a model that was never published, else nothing.
     """
-    infos = model.manifest.arrays or {
-        name: info_of(name, array) for name, array in model.arrays.items()
-    }
-    manifest = render_manifest(replace(model.manifest, arrays=infos))
+    manifest = render_manifest(
+        replace(
+            model.manifest,
+            arrays=model.manifest.arrays
+            or {name: info_of(name, array) for name, array in model.arrays.items()},
+        )
+    )
     return manifest, seal(manifest, MANIFEST), dict(model.arrays)
 
 
@@ -327,9 +333,8 @@ def unpack(packed: Packed) -> Model:
     arrays: dict[str, NDArray[Any]] = {}
     for name, info in manifest.arrays.items():
         # in the form that kernels take: numpy's own class, little-endian, C-contiguous, read-only
-        little = packed_arrays[name].dtype.newbyteorder("<")
         plain = (
-            np.ascontiguousarray(packed_arrays[name], little)
+            np.ascontiguousarray(packed_arrays[name], packed_arrays[name].dtype.newbyteorder("<"))
             .view(np.ndarray)
             .reshape(packed_arrays[name].shape)
         )

@@ -78,11 +78,14 @@ class VersionWriter:
         with self._staging.writing(needed), self._staging.stage() as stage:
             self._staging.require_space(needed)
             self._fs.mkdir(stage / "version")
-            infos = write_arrays(self._fs, stage / "version", draft.arrays(), draft.files)
-            manifest = dataclasses.replace(manifest, arrays=infos)
+            manifest = dataclasses.replace(
+                manifest,
+                arrays=write_arrays(self._fs, stage / "version", draft.arrays(), draft.files),
+            )
             self._reader.check(map_version(self._fs, stage / "version", manifest)[0])
-            made_for = made_for_of(draft.extra)
-            return self._commit(name, stage, manifest, made_for=made_for, latest=latest)
+            return self._commit(
+                name, stage, manifest, made_for=made_for_of(draft.extra), latest=latest
+            )
 
     def import_(
         self, file: Readable, name: str, *, latest: bool = True, cause: Cause | None = None
@@ -146,9 +149,13 @@ class VersionWriter:
                     return manifest
                 self._encoders.share(manifest, stage)
                 write_manifest(self._fs, stage / "version", manifest)
-                is_first = not self._reader.versions(name)
                 self._write_version(
-                    name, version, stage, self._aliases.cause, moves_latest=is_first, denied=denied
+                    name,
+                    version,
+                    stage,
+                    self._aliases.cause,
+                    moves_latest=not self._reader.versions(name),
+                    denied=denied,
                 )
         return manifest
 
@@ -160,8 +167,7 @@ class VersionWriter:
         """
         self._reader.resolve(name, check_version(version))
         with self._staging.writing(0), self._staging.stage() as stage, self._staging.locked(name):
-            versions = self._reader.versions(name)
-            if version not in versions:
+            if version not in self._reader.versions(name):
                 raise no_version(name, version)
             users = self._reader.users_of(name, version)
             if users:
@@ -186,11 +192,14 @@ class VersionWriter:
             self._keep_last(name, stage)
             self._label_info.remove_label_info(name, stage)
             aliases = self._reader.info(name).documents.items()
-            moves = [
-                move_of(alias, REMOVED, old_alias, None, cause or self._aliases.cause)
-                for alias, old_alias in aliases
-            ]
-            self._aliases.append_moves(name, stage, moves)
+            self._aliases.append_moves(
+                name,
+                stage,
+                [
+                    move_of(alias, REMOVED, old_alias, None, cause or self._aliases.cause)
+                    for alias, old_alias in aliases
+                ],
+            )
             for part in (ALIASES, VERSIONS):
                 self._fs.rename(self._files.home(name) / part, stage / part)
                 self._fs.fsync_dir(self._files.home(name))
@@ -221,14 +230,18 @@ class VersionWriter:
                 return earlier_manifest
             version = self._reader.last_version(name) + 1
             if version > VERSION_MAX:
-                expected = f"expected at most {VERSION_MAX} versions, found all numbers used"
-                raise StoreUnwritable(f"{name}: {expected}")
+                raise StoreUnwritable(
+                    f"{name}: expected at most {VERSION_MAX} versions, found all numbers used"
+                )
             manifest = dataclasses.replace(manifest, model=name, version=version)
             self._encoders.share(manifest, stage)
             write_manifest(self._fs, stage / "version", manifest)
-            moves = latest or not self._reader.versions(name)
             self._write_version(
-                name, version, stage, cause or self._aliases.cause, moves_latest=moves
+                name,
+                version,
+                stage,
+                cause or self._aliases.cause,
+                moves_latest=latest or not self._reader.versions(name),
             )
         return manifest
 
@@ -271,7 +284,8 @@ class VersionWriter:
 
     def _keep_last(self, name: str, stage: Path) -> None:
         """Write down the highest number that a version has or had; called under the lock."""
-        document = {"version": self._reader.last_version(name)}
-        write_file(self._fs, stage / LAST, [render_sealed(document)])
+        write_file(
+            self._fs, stage / LAST, [render_sealed({"version": self._reader.last_version(name)})]
+        )
         self._fs.rename(stage / LAST, self._files.home(name) / LAST)
         self._fs.fsync_dir(self._files.home(name))

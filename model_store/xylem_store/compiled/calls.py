@@ -46,10 +46,15 @@ def caller(return_type: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
             kinds = [_unliteral(kind) for kind in signature.args[1].types]
             convention = context.call_conv
-            pointer = convention.get_function_type(return_type, kinds).as_pointer()
-            function = builder.inttoptr(operands[0], pointer)
-            values = [builder.extract_value(operands[1], i) for i in range(len(kinds))]
-            status, result = convention.call_function(builder, function, return_type, kinds, values)
+            status, result = convention.call_function(
+                builder,
+                builder.inttoptr(
+                    operands[0], convention.get_function_type(return_type, kinds).as_pointer()
+                ),
+                return_type,
+                kinds,
+                [builder.extract_value(operands[1], i) for i in range(len(kinds))],
+            )
             with builder.if_then(status.is_error, likely=False):
                 convention.return_status_propagate(builder, status)
             return result

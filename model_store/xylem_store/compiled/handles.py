@@ -191,10 +191,11 @@ def _emit_struct_at(typing_context: Any, cls: Any, handle: Any, samples: Any = N
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         words = context.make_array(signature.args[1])(context, builder, arguments[1]).data
-        values = [
-            _read(context, builder, words, place, field) for place, field in enumerate(fields)
-        ]
-        return context.make_tuple(builder, struct_type, values)
+        return context.make_tuple(
+            builder,
+            struct_type,
+            [_read(context, builder, words, place, field) for place, field in enumerate(fields)],
+        )
 
     return struct_type(cls, handle, types.none if samples is None else samples), generate
 
@@ -257,8 +258,9 @@ def _write(context: Any, builder: Any, words: Any, place: int, kind: Any, value:
         return
     array = context.make_array(kind)(context, builder, value)
     address = builder.ptrtoint(array.data, context.get_value_type(types.intp))
-    shape = cgutils.unpack_tuple(builder, array.shape, kind.ndim)
-    for offset, word in enumerate([address, *shape]):
+    for offset, word in enumerate(
+        [address, *cgutils.unpack_tuple(builder, array.shape, kind.ndim)]
+    ):
         builder.store(word, _word_address(context, builder, words, place, offset))
 
 

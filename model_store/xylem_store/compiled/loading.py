@@ -64,6 +64,13 @@ class CachedKernelImpl(CompileResultCacheImpl):
     def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
         """Return the stored kernel."""
         serialized, description, *_ = payload
-        names = {description.llvm_func_name, description.llvm_cpython_wrapper_name}
-        library = CachedLibrary.restored(target_context.codegen(), serialized, names)
-        return rebuilt(target_context, payload, library, target_context.get_executable)
+        return rebuilt(
+            target_context,
+            payload,
+            CachedLibrary.restored(
+                target_context.codegen(),
+                serialized,
+                {description.llvm_func_name, description.llvm_cpython_wrapper_name},
+            ),
+            target_context.get_executable,
+        )

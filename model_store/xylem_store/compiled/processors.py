@@ -83,12 +83,14 @@ def chosen_level(*caches: Path) -> str | None:
             (level for level in runnable_levels if directory_for(shipped, level).is_dir()), None
         )
     if setting == PORTABLE:
-        cached_levels = (
-            level
-            for level in runnable_levels
-            if any(directory_for(cache, level).is_dir() for cache in caches)
+        return next(
+            (
+                level
+                for level in runnable_levels
+                if any(directory_for(cache, level).is_dir() for cache in caches)
+            ),
+            GENERIC,
         )
-        return next(cached_levels, GENERIC)
     if setting not in LEVELS:
         raise BadProcessor(
             f"{VARIABLE}: expected {PORTABLE}, {' or '.join(LEVELS)}, found {setting!r}"

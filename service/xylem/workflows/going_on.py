@@ -75,10 +75,8 @@ _PARTS = {
 def kept_rows(data: TrainingSet) -> dict[str, NDArray[Any]]:
     """Return the arrays that store training rows with a version."""
     rows, labels = data
-    return {
-        f"{ROWS}/{name}": array
-        for name, array in zip(_PARTS, (*rows[:3], *labels[:2]), strict=True)
-    }
+    arrays: tuple[NDArray[Any], ...] = (*rows[:3], *labels[:2])
+    return {f"{ROWS}/{name}": array for name, array in zip(_PARTS, arrays, strict=True)}
 
 
 def keeps_rows(model: Model) -> bool:
@@ -335,11 +333,12 @@ def go_on(
             name: array for name, array in base.arrays.items() if name.startswith(retained_prefixes)
         }
     n_leaves = [int((trees.label_leaf[0] >= 0).sum()) for trees in (base.ensemble, grown.ensemble)]
+    parameters: Any = dict(manifest.trainer.parameters)
     return Trained(
         ensemble=grown.ensemble,
         kind=manifest.kind,
         link=manifest.link,
-        parameters=dict(manifest.trainer.parameters),
+        parameters=parameters,
         n_nonzeros=0,
         extra=extra,
         report={
