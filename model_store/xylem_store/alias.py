@@ -85,9 +85,10 @@ class Alias(NamedTuple):
 
     def roles_of(self, version: int) -> list[str]:
         """Return the roles of a version besides being named: `canary`, `shadow`, both or none."""
-        roles = {"canary": self.canary, "shadow": self.shadow}
         return [
-            role for role, share in roles.items() if share is not None and share.version == version
+            role
+            for role, share in {"canary": self.canary, "shadow": self.shadow}.items()
+            if share is not None and share.version == version
         ]
 
     def split(self) -> dict[str, Any]:

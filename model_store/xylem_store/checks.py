@@ -212,7 +212,6 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) 
     n_features  of the rows that the trees take
     """
     e = ensemble
-    n_labels = manifest.n_labels
     _check_forest(e, manifest.n_trees)
     _refuse(
         _check_labels(
@@ -221,7 +220,7 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) 
             e.node_label,
             e.label_leaf,
             manifest.kind == "label-tree",
-            n_labels,
+            manifest.n_labels,
         )
     )
     for name, size in (
@@ -231,7 +230,7 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) 
         ("dense_ptr", len(e.dense) - LANES),
     ):
         check_offsets(f"{ENSEMBLE}/{name}", getattr(e, name), size)
-    check_lists(ENSEMBLE, e, "leaf_ptr", "leaf_label", n_labels)
+    check_lists(ENSEMBLE, e, "leaf_ptr", "leaf_label", manifest.n_labels)
     if len(e.leaf_value) != len(e.leaf_label):
         raise Corrupt(
             file_name(f"{ENSEMBLE}/leaf_value"),

@@ -27,14 +27,12 @@ class OldTree(NamedTuple):
 
 def trees_of(ensemble: TreeEnsemble) -> list[OldTree]:
     """Return the shapes of the trees of an ensemble."""
-    n_trees = int(ensemble.child_ptr[0])
-    parent = ensemble.parent
-    tree_of = np.arange(len(parent))
-    while (parents := parent[tree_of]).max() >= 0:
+    tree_of = np.arange(len(ensemble.parent))
+    while (parents := ensemble.parent[tree_of]).max() >= 0:
         tree_of = np.where(parents >= 0, parents, tree_of)
     counts = np.diff(ensemble.child_ptr)
     trees = []
-    for tree in range(n_trees):
+    for tree in range(int(ensemble.child_ptr[0])):
         nodes = np.flatnonzero(tree_of == tree)
         trees.append(
             OldTree(

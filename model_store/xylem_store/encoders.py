@@ -188,14 +188,15 @@ class Encoders:
 
         Raises InvalidName, StoreUnwritable, and Conflict if the name leads to another encoder.
         """
-        arrays = encoder.by_name
-        infos = {array_name: info_of(array_name, array) for array_name, array in arrays.items()}
+        infos = {
+            array_name: info_of(array_name, array) for array_name, array in encoder.by_name.items()
+        }
         info = EncoderInfo(check_model(name), infos)
         document = self._home / f"{name}{_SUFFIX}"
         with self._staging.writing(info.n_bytes), self._staging.stage() as stage:
             self._staging.require_space(info.n_bytes + HEADROOM_BYTES)
             self._fs.mkdir(stage / info.digest)
-            for array_name, array in arrays.items():
+            for array_name, array in encoder.by_name.items():
                 write_array(self._fs, stage / info.digest, array_name, array)
             self._fs.fsync_dir(stage / info.digest)
             write_file(self._fs, stage / document.name, [info.render()])

@@ -134,8 +134,15 @@ def assemble_rerank(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> R
     """
     if manifest.kind != "decision-tree":
         raise Corrupt("manifest.json: arrays", f"no array of {RERANK} in a {manifest.kind}", "one")
-    n = manifest.n_labels
-    return take_group(arrays, RERANK, Rerank, ptr=n + 1, values="features", norm2=n, parameters=2)
+    return take_group(
+        arrays,
+        RERANK,
+        Rerank,
+        ptr=manifest.n_labels + 1,
+        values="features",
+        norm2=manifest.n_labels,
+        parameters=2,
+    )
 
 
 def check_rerank(rerank: Rerank, n_features: int) -> None:
@@ -216,11 +223,13 @@ def check_embedding(embedding: Embedding) -> None:
 
     The caller has checked that float32 numbers are finite.
     """
-    u = embedding.u
-    mean = embedding.mean
-    if u.dtype == np.uint16:
-        check_all(f"{EMBEDDING}/u", (u & _EXPONENT) != _EXPONENT, "a finite number", u)
-    check_all(f"{EMBEDDING}/mean", (mean == 0) | (mean == 1), "0 or 1", mean)
+    if embedding.u.dtype == np.uint16:
+        check_all(
+            f"{EMBEDDING}/u", (embedding.u & _EXPONENT) != _EXPONENT, "a finite number", embedding.u
+        )
+    check_all(
+        f"{EMBEDDING}/mean", (embedding.mean == 0) | (embedding.mean == 1), "0 or 1", embedding.mean
+    )
 
 
 TAIL_LEAST = 4

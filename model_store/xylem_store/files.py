@@ -67,11 +67,12 @@ class StoreFiles:
         try:
             self.fs.entries(self.root)
         except OSError as error:
-            kinds = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
             raise StoreUnreadable.for_path(
                 self.root,
                 "the directory of the models",
-                kinds.get(error.errno or 0) or error.strerror or type(error).__name__,
+                {errno.ENOENT: "none", errno.ENOTDIR: "a file"}.get(error.errno or 0)
+                or error.strerror
+                or type(error).__name__,
             ) from error
 
     def note_change(self, name: str) -> None:

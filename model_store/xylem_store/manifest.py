@@ -209,9 +209,11 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         ),
         **{"members": list_of(record(dict, **_MEMBER), 1, MEMBERS_MAX)} if is_combined else {},
     )(document, MANIFEST)
-    arrays = facts["arrays"]
     members = tuple(
-        _checked(Manifest(**member, arrays=member_arrays(i, arrays)), f"{MANIFEST}: members[{i}]")
+        _checked(
+            Manifest(**member, arrays=member_arrays(i, facts["arrays"])),
+            f"{MANIFEST}: members[{i}]",
+        )
         for i, member in enumerate(facts.pop("members", ()))
     )
     return _checked(Manifest(**facts, members=members), MANIFEST)

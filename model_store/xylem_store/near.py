@@ -145,8 +145,10 @@ def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows
         "label_ptr": n_labels + 1,
         "other_ptr": n_labels + 1,
         "value": "row",
+        "feature_ptr": "feature+1",
+        "row_label_ptr": "scale+1",
+        "other_share": "other_label",
     }
-    sizes |= {"feature_ptr": "feature+1", "row_label_ptr": "scale+1", "other_share": "other_label"}
     return take_group(arrays, NEAR, NearRows, **sizes)
 
 

@@ -251,8 +251,7 @@ class StoreReader:
         info = self.label_info(name)
         if info is None:
             return None
-        for piece in label_info_pieces(info):
-            file.write(piece)
+        file.writelines(label_info_pieces(info))
         return info.head
 
     def files_of(
@@ -300,8 +299,7 @@ class StoreReader:
 
     def export(self, name: str, version: int, file: BinaryIO, *, label_info: bool = False) -> None:
         """Write what `archive` yields to `file`. Raises what `archive` and `file` raise."""
-        for piece in self.archive(name, version, label_info=label_info):
-            file.write(piece)
+        file.writelines(self.archive(name, version, label_info=label_info))
 
     # --- for writers
 
@@ -311,9 +309,7 @@ class StoreReader:
 
     def _document(self, name: str, alias: str) -> Alias | None:
         data = self._files.read(self._files.home(name, ALIASES, alias_file(alias)), ALIAS_BYTES_MAX)
-        if data is not None:
-            return parse_alias(data, f"{name}: alias {alias}")
-        return None
+        return None if data is None else parse_alias(data, f"{name}: alias {alias}")
 
     def open_version(
         self, name: str, version: int, *, verify: bool, again: bool = False, check: bool = False

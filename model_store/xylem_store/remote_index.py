@@ -67,10 +67,13 @@ class RemoteModel(NamedTuple):
             elif new_alias != old_alias:
                 aliases[name] = new_alias._replace(serial=serial)
         named_versions = {version for alias in aliases.values() for version in alias.versions}
-        all_digests = {**self.digests, **digests}
         return self._replace(
             aliases=aliases,
-            digests={n: digest for n, digest in all_digests.items() if n in named_versions},
+            digests={
+                n: digest
+                for n, digest in {**self.digests, **digests}.items()
+                if n in named_versions
+            },
         )
 
 

@@ -9,6 +9,7 @@ process.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -49,24 +50,11 @@ def _forward(
     return call
 
 
-def _reader_of(store: Store) -> StoreReader:
-    return store.reader
-
-
-def _versions_of(store: Store) -> VersionWriter:
-    return store.writer.versions
-
-
-def _aliases_of(store: Store) -> AliasWriter:
-    return store.writer.aliases
-
-
-def _label_info_of(store: Store) -> LabelInfoWriter:
-    return store.writer.label_info
-
-
-def _staging_of(store: Store) -> Staging:
-    return store.writer.staging
+_reader_of = operator.attrgetter("reader")
+_versions_of = operator.attrgetter("writer.versions")
+_aliases_of = operator.attrgetter("writer.aliases")
+_label_info_of = operator.attrgetter("writer.label_info")
+_staging_of = operator.attrgetter("writer.staging")
 
 
 class StoreWriter:

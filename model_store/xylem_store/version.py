@@ -156,11 +156,10 @@ def model_of(draft: Draft) -> Model:
 
 def draft_of(model: Model) -> Draft:
     """Return a draft with the contents of a version, without the id of the job that made it."""
-    manifest = model.manifest
     core_names = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
     core_names |= {f"{LABELS}/{name}" for name in model.labels._fields}
     return Draft(
-        **{name: getattr(manifest, name) for name in _MANIFEST_FIELDS},
+        **{name: getattr(model.manifest, name) for name in _MANIFEST_FIELDS},
         ensemble=model.ensemble,
         labels=model.labels,
         extra={
@@ -176,8 +175,13 @@ def manifest_of(draft: Draft) -> Manifest:
 
     Raises Corrupt for a draft that breaks an invariant of the format: it never reaches the disk.
     """
-    e = draft.ensemble
-    shapes = [(int(e.child_ptr[0]), len(e.parent), len(e.directory))]
+    shapes = [
+        (
+            int(draft.ensemble.child_ptr[0]),
+            len(draft.ensemble.parent),
+            len(draft.ensemble.directory),
+        )
+    ]
     if draft.kind == COMBINED:
         shapes = [(member.n_trees, member.n_nodes, member.n_chunks) for member in draft.members]
     n_trees, n_nodes, n_chunks = map(sum, zip(*shapes, strict=True))

@@ -174,7 +174,6 @@ def set_field(handle: NDArray[np.int64], cls: Any, field: str, value: Any) -> No
 
 
 def _type_of(kind: Kind | None, samples: Any) -> Any:
-    """Return numba's type of a field."""
     if kind is None:
         return types.int64
     item = numba.from_dtype(np.uint8 if isinstance(kind.dtype, int) else kind.dtype)

@@ -55,9 +55,8 @@ def environments_by_level() -> list[dict[str, str]]:
 
     That is so if $XYLEM_KERNEL_CPU is PORTABLE; else return none.
     """
-    if os.environ.get(VARIABLE) != PORTABLE:
-        return []
-    return [{**os.environ, VARIABLE: level} for level in levels_here()]
+    levels = levels_here() if os.environ.get(VARIABLE) == PORTABLE else ()
+    return [{**os.environ, VARIABLE: level} for level in levels]
 
 
 def directory_for(cache: Path, level: str) -> Path:

@@ -101,8 +101,6 @@ def _bits_of(builder: Any, lanes: Any) -> Any:
 
 
 def _load(kind: Any) -> Any:
-    """Return an intrinsic that loads a vector of this kind."""
-
     def load(typingctx: Any, array: Any, index: Any) -> Any:
         """Return the elements of an array from an index on; it counts through all dimensions.
 

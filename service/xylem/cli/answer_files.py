@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from typer import Option
 
@@ -16,10 +16,6 @@ from xylem.serving import STDIN
 
 if TYPE_CHECKING:
     from xylem.serving import AnswerParts, Format
-
-
-PredictQuery: TypeAlias = tuple[str, str]
-"""What predicts, and how: NAME[@VERSION], the options as a query string."""
 
 
 @in_panel("Answers in files")
@@ -67,12 +63,15 @@ class AnswerFiles(NamedTuple):
         data: str,
         columns: TableColumns,
         store: Path,
-        request: PredictQuery,
         threads: int,
         *,
+        model: str,
+        query: str,
         json: bool,
     ) -> None:
-        """Write the answers to files, and print their number.
+        """Write the answers of a version to files, and print their number.
+
+        query  the options of a request, as a query string
 
         Raises BadData at the end if some lines had no instance.
         """
@@ -82,11 +81,12 @@ class AnswerFiles(NamedTuple):
         assert self.out is not None
         step = step_of(
             store,
-            request,
+            model,
+            query,
             columns,
-            str(absolute(file_path(self.out))),
-            "parquet" if self.form == "parquet" else "jsonl",
-            threads if self.ray is None else 1,
+            out=str(absolute(file_path(self.out))),
+            form="parquet" if self.form == "parquet" else "jsonl",
+            threads=threads if self.ray is None else 1,
         )
         with progress(json) as show:
             counts = answer_files(step, file_path(data), crew_of(1, self.ray), show)
@@ -111,7 +111,14 @@ class AnswerFiles(NamedTuple):
 
 
 def step_of(
-    store: Path, request: PredictQuery, columns: TableColumns, out: str, form: Format, threads: int
+    store: Path,
+    model: str,
+    query: str,
+    columns: TableColumns,
+    *,
+    out: str,
+    form: Format,
+    threads: int,
 ) -> AnswerParts:
     """Return the step that writes the answers of each part of the data.
 
@@ -123,7 +130,6 @@ def step_of(
     from xylem_store import manifest_digest
 
     limits = read_settings().limits
-    model, query = request
     options = parse_options(query.encode(), limits)
     name, reference = parse_reference(model)
     model_store = store_at(store)
@@ -131,7 +137,6 @@ def step_of(
     with opened_learning(store, create=False) if is_tuned else nullcontext() as learning:
         served = open_named(model_store, name, reference, learning, is_tuned=is_tuned)
     live = served.thresholds
-    manifest = served.opened.manifest
     tuned = None
     answers_of(served, options, limits)  # raises for unusable options
     if is_tuned:
@@ -139,8 +144,8 @@ def step_of(
     return AnswerParts(
         store=str(store.absolute()),
         model=name,
-        version=manifest.version,
-        digest=manifest_digest(manifest),
+        version=served.opened.manifest.version,
+        digest=manifest_digest(served.opened.manifest),
         query=query,
         denied=denied_by(model_store, name, reference),
         tuned=tuned,

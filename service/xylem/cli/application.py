@@ -95,7 +95,6 @@ def with_options_of(words: Collection[str], app: typer.Typer) -> typer.Typer:
 
 
 def _name_of(command: CommandInfo) -> str:
-    """Return the word that calls a command."""
     return command.name or get_command_name(getattr(command.callback, "__name__", ""))
 
 

@@ -96,7 +96,7 @@ def evaluate(
     charts = None
     if report is not None:
         charts = load_extra("report")
-        charts.prepare_page(report)
+        charts.make_directory(report)
     tuned = tuned_of(store, opened_model)
     denied = open_named(store_at(store), *parse_reference(model)).denied
     with progress(json) as show:
@@ -110,7 +110,6 @@ def evaluate(
             sweep=report is not None,
             allowed=denied and denied.allowed,
         )
-    tree_facts = {} if trees is None else {"trees": trees}
     paths: dict[str, str] = {}
     if per_label is not None:
         write_label_table(per_label, label_lines(opened_model.labels, evaluation))
@@ -122,7 +121,7 @@ def evaluate(
             )
         )
     if json:
-        print_json({**evaluation.report, **tree_facts, **paths})
+        print_json({**evaluation.report, **({} if trees is None else {"trees": trees}), **paths})
         return
     _print_report(f"{version} on {data}", evaluation.report)
     for file in paths.values():
@@ -138,10 +137,10 @@ def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
             f"--trees: expected a version of trees, found {model.manifest.full_name}, a combined "
             "one"
         )
-    n_trees_max = model.manifest.n_trees
-    if not 1 <= n_trees <= n_trees_max:
+    if not 1 <= n_trees <= model.manifest.n_trees:
         raise BadParameter(
-            f"--trees: expected 1 to {n_trees_max}, the trees of the model, found {n_trees}"
+            f"--trees: expected 1 to {model.manifest.n_trees}, the trees of the model, "
+            f"found {n_trees}"
         )
     return first_trees(model, n_trees)
 
@@ -206,8 +205,9 @@ def tuned_of(store: Path, model: OpenedModel) -> Tuned | None:
     from xylem.thresholds import ThresholdDatabase
 
     with opened_database(store) as database:
-        manifest = model.manifest
-        return ThresholdDatabase(database).load(manifest.model, manifest.version, manifest.digest)
+        return ThresholdDatabase(database).load(
+            model.manifest.model, model.manifest.version, model.manifest.digest
+        )
 
 
 @grouped

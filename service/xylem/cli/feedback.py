@@ -98,17 +98,15 @@ def send(
                     tally.add(number, verdict)
                 show("feedback", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
     except Unavailable as error:
-        n = sum(tally.results.values())
         raise type(error)(
-            f"{error}; {n} lines of the file had been answered: send it again, each event counts "
-            "once"
+            f"{error}; {sum(tally.results.values())} lines of the file had been answered: "
+            "send it again, each event counts once"
         ) from error
     tally.show(json=json)
     if tally.first_rejected:
-        n = tally.results["rejected"]
-        first = tally.first_rejected
         raise BadData(
-            f"{data}: expected events that can be used, found {n} others, at first {first}"
+            f"{data}: expected events that can be used, found {tally.results['rejected']} others, "
+            f"at first {tally.first_rejected}"
         )
 
 
@@ -225,13 +223,18 @@ def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterato
     """
     name, reference = parse_reference(model)
     version = int(reference) if reference.isdigit() else None
-    alias = reference if version is None else None
     with connect_server(url, key) as client:
 
         def send(values: list[Any]) -> list[Mapping[str, Any]]:
             faults = [_fault_of(value, limits) for value in values]
             events = [value for value, fault in zip(values, faults, strict=True) if fault is None]
-            verdicts = iter(client.feedback(name, events, version, alias).results if events else ())
+            verdicts = iter(
+                client.feedback(
+                    name, events, version, reference if version is None else None
+                ).results
+                if events
+                else ()
+            )
             return [asdict(next(verdicts)) if fault is None else fault for fault in faults]
 
         yield send

@@ -123,10 +123,9 @@ def show_log(context: typer.Context, job: Id, place: Place, json: Json = False) 
 def _far(progress: dict[str, Any] | None) -> str:
     if progress is None:
         return ""
-    phase = progress["phase"]
-    done = progress["done"]
     total = progress["total"]
-    return f"{phase} {done / total:.0%}" if total else str(phase)
+    share = f" {progress['done'] / total:.0%}" if total else ""
+    return f"{progress['phase']}{share}"
 
 
 _add("show", "job", "Show a job: its request, its progress and its result.")

@@ -149,11 +149,10 @@ def usage(
     """Show what keys sent to models: requests, rows, characters, and seconds of search."""
     with opened_place(context, place, _local_usage) as source:
         lines = source.usage(begin, end, groups)
-    columns = list(lines[0]) if lines else []
     print_list(
         json,
         {"usage": lines},
-        ("usage", columns, [list(line.values()) for line in lines]),
+        ("usage", list(lines[0]) if lines else [], [list(line.values()) for line in lines]),
         "No usage in this time.",
     )
 
@@ -222,9 +221,11 @@ def _print_made(facts: dict[str, Any], json: bool) -> None:
     if json:
         print_json(facts)
         return
-    expiry = facts["expires"] or "never"
     typer.echo(facts["key"])  # one line, however narrow the terminal
-    print_line(f"key {facts['id']} ({facts['name']}): {cell(facts['scopes'])}; expires {expiry}")
+    print_line(
+        f"key {facts['id']} ({facts['name']}): {cell(facts['scopes'])}; "
+        f"expires {facts['expires'] or 'never'}"
+    )
     print_line("It is shown this once. Send it as the header Authorization: Bearer KEY")
     for warning in facts["warnings"]:
         print_line(f"Warning: {warning}")

@@ -206,9 +206,8 @@ def tree(
     print_line(f"{opened_model.manifest.full_name}, tree {number}")
     for node, names in zip(nodes, label_names, strict=True):
         place = ".".join(map(str, node.place)) or "root"
-        share = f"{100 * node.n_rows / n_rows:.1f}% of their occurrences"
         ellipsis = ", ..." if node.n_labels > len(names) else ""
-        indent = "  " * len(node.place)
         print_line(
-            f"{indent}{place}  {node.n_labels:,} labels, {share}: {', '.join(names)}{ellipsis}"
+            f"{'  ' * len(node.place)}{place}  {node.n_labels:,} labels, "
+            f"{100 * node.n_rows / n_rows:.1f}% of their occurrences: {', '.join(names)}{ellipsis}"
         )

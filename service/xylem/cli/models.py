@@ -69,7 +69,6 @@ def _listed(info: ModelInfo) -> dict[str, object]:
 
 
 def _row(info: ModelInfo) -> tuple[str, str, str]:
-    """Return the cells of a model in the table, with the aliases that cannot be read."""
     aliases = [
         f"{name} -> {alias.version}{describe_split(alias)}{describe_denial(alias.denied)}"
         for name, alias in sorted(info.documents.items())
@@ -145,9 +144,7 @@ def draw(
 
 
 def _print_report(report: dict[str, Any]) -> None:
-    forest = report.get("forest")
-    size = report.get("size")
-    if forest:
+    if forest := report.get("forest"):
         _print_lines(
             f"Leaves by splits, means of {len(forest['trees'])} trees", "splits", forest["splits"]
         )
@@ -155,16 +152,21 @@ def _print_report(report: dict[str, Any]) -> None:
         _print_lines("Trees", "nodes", forest["trees"])
     if updates := report.get("training", {}).get("updates"):
         lines = [{**update["levels"][0], **update} for update in updates if update["levels"]]
-        columns = ("rows", "objective", "share", "purity", "share_moved")
         _print_lines(
-            "Root by updates", "rows", [{name: line[name] for name in columns} for line in lines]
+            "Root by updates",
+            "rows",
+            [
+                {
+                    name: line[name]
+                    for name in ("rows", "objective", "share", "purity", "share_moved")
+                }
+                for line in lines
+            ],
         )
-    if size:
-        n_bytes = size["bytes"]
-        ratio = size["bytes"] / max(1, size["ovr_bytes"])
+    if size := report.get("size"):
         print_line(
-            f"{size['weights']:,} weights; {mebibytes(n_bytes)} stored, {ratio:.3f} of flat "
-            "one-vs-rest"
+            f"{size['weights']:,} weights; {mebibytes(size['bytes'])} stored, "
+            f"{size['bytes'] / max(1, size['ovr_bytes']):.3f} of flat one-vs-rest"
         )
         _print_lines("Features by depth", "depth", size["depths"])
 

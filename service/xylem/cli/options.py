@@ -148,7 +148,12 @@ class _Grouped:
 
     @cached_property
     def _options(self) -> dict[str, list[inspect.Parameter]]:
-        return {name: list(_options_of(group)) for name, group in self._groups.items()}
+        return {
+            name: list(
+                _options_of_tuple(group) if hasattr(group, "_fields") else _options_of_model(group)
+            )
+            for name, group in self._groups.items()
+        }
 
     @cached_property
     def __signature__(self) -> inspect.Signature:
@@ -174,11 +179,6 @@ class _Grouped:
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command as typer sees it; two options of one name raise ValueError then."""
     return _Grouped(command)
-
-
-def _options_of(group: Any) -> Iterator[inspect.Parameter]:
-    """Yield the options that typer makes of a group."""
-    return _options_of_tuple(group) if hasattr(group, "_fields") else _options_of_model(group)
 
 
 def _options_of_model(model: Any) -> Iterator[inspect.Parameter]:

@@ -183,7 +183,13 @@ def predict(
     )
     if files.out is not None and place.url is None:
         files.write(
-            data, columns, place.store, (model, _query(options)), n_threads(threads), json=json
+            data,
+            columns,
+            place.store,
+            n_threads(threads),
+            model=model,
+            query=_query(options),
+            json=json,
         )
         return
     is_corpus = _is_corpus(file_path(data))
@@ -347,7 +353,6 @@ def _is_corpus(path: Path) -> bool:
 
 
 def _query(options: dict[str, Any]) -> str:
-    """Return the options of a request as a query string."""
     return urlencode(
         {
             name: str(value).lower() if isinstance(value, bool) else value
@@ -424,11 +429,14 @@ def _by_server(
     line_blocks = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
     long_lines: list[int] = []
     number = int(model.version) if model.version.isdecimal() else None
-    alias = model.version if number is None else None
     first = 1
     with connect_server(url, key) as client:
         blocks = client.batch_blocks(
-            model.name, _lines(line_blocks, long_lines), number, alias, **options
+            model.name,
+            _lines(line_blocks, long_lines),
+            number,
+            model.version if number is None else None,
+            **options,
         )
         for block in blocks:
             lines = _with_long(block, first, long_lines, limits)

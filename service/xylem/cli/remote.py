@@ -77,20 +77,20 @@ def push(
         for alias_name in alias or ()
     }
     remote_model = remote.change(name, changes, remote_version, info)
-    documents = ((alias_name, remote_model.aliases[alias_name]) for alias_name in changes)
+    documents = {alias_name: remote_model.aliases[alias_name] for alias_name in changes}
     lines = [
         f"{name}: {alias_name} -> {document.version}{describe_split(document)}"
-        for alias_name, document in documents
+        for alias_name, document in documents.items()
     ]
-    facts = {
-        "model": name,
-        "version": version,
-        "digest": remote_version.digest,
-        "aliases": alias or [],
-    }
-    facts["label_info"] = info and info.digest
     print_result(
-        json, "\n".join([f"{name}@{version} -> {remote.url}", *lines]), url=remote.url, **facts
+        json,
+        "\n".join([f"{name}@{version} -> {remote.url}", *lines]),
+        url=remote.url,
+        model=name,
+        version=version,
+        digest=remote_version.digest,
+        aliases=alias or [],
+        label_info=info and info.digest,
     )
 
 

@@ -181,7 +181,6 @@ def thresholds(
 
 
 def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> None:
-    """Put a version's candidate in force, or remove it; or start its thresholds anew."""
     from xylem.serving import open_version
     from xylem.thresholds import ThresholdDatabase, take_shadow
 

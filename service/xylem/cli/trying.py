@@ -71,7 +71,6 @@ def try_file(
 
     columns = table.columns(file)
     stem = re.sub(r"[^a-z0-9._-]+", "-", source_of(file).lower().split(".")[0]).strip("-._")
-    name = result.model or stem[:63] or "first"
     model_store = store_to_publish(store, "xylem try")
     threads = n_threads(work.threads)
 
@@ -84,7 +83,7 @@ def try_file(
     with progress(json) as show:
         facts = make_first_model(
             model_store,
-            name,
+            result.model or stem[:63] or "first",
             file,
             columns,
             work.seed,
@@ -146,12 +145,12 @@ def _serve(store: Path, port: int | None, json: bool) -> None:
     from xylem.base import read_settings, url_of
     from xylem.server import run
 
-    overrides: dict[str, object] = {"store": store}
-    if port is not None:
-        overrides["port"] = port
-    if "XYLEM_LOG_LEVEL" not in os.environ:
-        overrides["log_level"] = "warning"  # a new user reads the terminal
-    settings = read_settings(**overrides)
+    settings = read_settings(
+        store=store,
+        **({} if port is None else {"port": port}),
+        # a new user reads the terminal
+        **({} if "XYLEM_LOG_LEVEL" in os.environ else {"log_level": "warning"}),
+    )
     if not json:
         print_line(f"The console is at {url_of(settings.host, settings.port)}/ until Ctrl-C.")
     run(settings)

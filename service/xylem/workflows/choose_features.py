@@ -200,9 +200,8 @@ def choose_weight(
     best = max(range(len(tried)), key=lambda i: tried[i].precision)  # the first of equals
     gained = tried[best].precision - tried[0].precision
     chosen = best if gained > TOLERANCE else 0  # without vectors a search costs less
-    names = [] if earlier is None else [earlier.chosen]
     choice = FeatureChoice(
-        chosen=", ".join([*names, tried[chosen].features]),
+        chosen=", ".join([*([] if earlier is None else [earlier.chosen]), tried[chosen].features]),
         gained=round(
             tried[chosen].precision - tried[0].precision + (earlier.gained if earlier else 0), 2
         ),

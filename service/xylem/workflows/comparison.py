@@ -75,8 +75,7 @@ def compare(
     Macro-F is the mean over all labels that either version knows. Raises BadInput.
     """
     check_resamples(request.resamples)
-    names = b.model.labels
-    ids = find_names(a.model.labels, names.utf8, names.offsets).astype(np.int64)
+    ids = find_names(a.model.labels, b.model.labels.utf8, b.model.labels.offsets).astype(np.int64)
     n_new = int((ids < 0).sum())
     # labels that a does not know get ids after those of a
     ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)

@@ -107,7 +107,6 @@ def _write(file: Path | None, vectors: F32) -> None:
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Remove the oldest files beyond STORED_BYTES_MAX."""
     files = sorted(folder.rglob("*.npy"), key=lambda file: file.stat().st_mtime, reverse=True)
     for file, n_bytes in zip(files, accumulate(file.stat().st_size for file in files), strict=True):
         if n_bytes > STORED_BYTES_MAX:

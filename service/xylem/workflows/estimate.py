@@ -32,12 +32,11 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     crew = _Measuring(request.threads)
     if request.ray is not None:
         request.check(chosen)
-    name = request.trainer
     parameters = chosen.trainer
     tools = Tools(request.seed, crew, on_progress)
     if request.stream:
         source = prepare(request, chosen, crew, on_progress)
-        figures = estimate_blocks(name, parameters, source, tools)
+        figures = estimate_blocks(request.trainer, parameters, source, tools)
         assert isinstance(parameters, ClassifierParameters)  # other trainers have no blocks
         worker = block_bytes(source.census.n_features, parameters.memory_mib, crew.most_rows)
         needs = {
@@ -47,10 +46,10 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
         }
         return {**figures, "blocks": needs}
     data = prepare_in_memory(request, chosen, crew, on_progress).data
-    figures = estimate(name, parameters, data, tools)
+    figures = estimate(request.trainer, parameters, data, tools)
     if request.ray is None:
         return figures
-    worker = find_trainer(name).worker_bytes(data, parameters)
+    worker = find_trainer(request.trainer).worker_bytes(data, parameters)
     return {
         **figures,
         "ray": {

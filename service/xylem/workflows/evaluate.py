@@ -248,10 +248,9 @@ def _measure(
     They are the figures in percent, the decisions about each label, the bins of reliability, and
     the figures of the bands.
     """
-    rows = labelled.rows
     labels = labelled.labels
     label_counts = model.arrays.get("labels/counts")
-    predictions = predictor.predict(rows, PredictOptions(top_r=TOP_R), threads)
+    predictions = predictor.predict(labelled.rows, PredictOptions(top_r=TOP_R), threads)
     ranked = PredictedRows(predictions.ptr, predictions.labels)
     decision_thresholds = (
         THRESHOLD_UNTUNED if tuned is None else predictor.node_thresholds(tuned.thresholds)
@@ -259,10 +258,10 @@ def _measure(
     decided = PredictedRows(
         *predict_all(
             predictor,
-            rows,
+            labelled.rows,
             decision_thresholds,
             threads,
-            lambda done: on_progress("decide", done, rows.n_rows),
+            lambda done: on_progress("decide", done, labelled.rows.n_rows),
             None if tuned is None else tuned.aim.limit,
         )
     )
@@ -290,19 +289,17 @@ def _measure(
 def _sweep(
     predictor: Searcher, labelled: Labelled, threads: int, on_progress: OnProgress
 ) -> list[ThresholdPoint]:
-    rows = labelled.rows
-    labels = labelled.labels
     counting = ThresholdSweep()
     first = 0
     for predictions in predict_parts(
         predictor,
-        rows,
+        labelled.rows,
         lambda: LEAST_THRESHOLD,
         threads,
-        lambda done: on_progress("sweep", done, rows.n_rows),
+        lambda done: on_progress("sweep", done, labelled.rows.n_rows),
     ):
         last = first + len(predictions.ptr) - 1
-        truth = labels.cut(first, last)
+        truth = labelled.labels.cut(first, last)
         counting.add(
             predictions.scores, mark_true(PredictedRows(predictions.ptr, predictions.labels), truth)
         )

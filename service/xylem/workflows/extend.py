@@ -48,7 +48,6 @@ def carry_thresholds(store: Store, name: str, version: int, database: ThresholdD
     ):
         return False
     number = int(parent["version"])
-    n_labels = model.manifest.n_labels
     is_there = number in store.versions(name)
     tuned = database.load(name, number, store.manifest(name, number).digest if is_there else None)
     if tuned is None:
@@ -59,7 +58,7 @@ def carry_thresholds(store: Store, name: str, version: int, database: ThresholdD
         return False
     gets_leaf = learnt_labels(model)[:n_old] & ~learnt_labels(parent_model)
     if (
-        n_labels == n_old
+        model.manifest.n_labels == n_old
         and not gets_leaf.any()
         and tree_digest(parent_model.ensemble) != tree_digest(model.ensemble)
     ):
@@ -71,7 +70,7 @@ def carry_thresholds(store: Store, name: str, version: int, database: ThresholdD
             tuned,
             model.arrays.get(LABEL_COUNTS),
             model.manifest.data.rows,
-            n_labels,
+            model.manifest.n_labels,
             np.flatnonzero(~gets_leaf),
         ),
         model.manifest.digest,

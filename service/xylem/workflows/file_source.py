@@ -190,8 +190,6 @@ class FileSource:
 
 
 class _FirstPass(NamedTuple):
-    """The results of a first pass over texts."""
-
     featurizer: ContextFeaturizer
     census: Census
     sha256: str
@@ -268,7 +266,6 @@ class TextSource:
         if not n_texts:
             raise file.fault(1, "expected at least one row, found none")
         featurizer = context_of(counts, self._parameters)
-        window = self._parameters.window
         # a window for each word, and one for the end of each text
         label_rows = np.zeros(featurizer.words.n_names, np.int64)
         for word, count in counts.items():
@@ -280,10 +277,10 @@ class TextSource:
             Census(
                 n_rows=n,
                 n_features=featurizer.n_features,
-                n_nonzeros=window * n,
+                n_nonzeros=self._parameters.window * n,
                 n_labelled=n,
                 label_rows=label_rows,
-                label_nonzeros=window * label_rows,
+                label_nonzeros=self._parameters.window * label_rows,
             ),
             file.sha256,
         )

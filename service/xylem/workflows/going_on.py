@@ -89,8 +89,7 @@ def read_kept(model: Model) -> TrainingSet | None:
     if not keeps_rows(model):
         return None
     arrays = at_rest(model, ROWS)
-    manifest = model.manifest
-    check_bounds({**model.arrays, **arrays}, {"n_features": manifest.n_features}, ROWS)
+    check_bounds({**model.arrays, **arrays}, {"n_features": model.manifest.n_features}, ROWS)
     indptr, indices, values, label_ptr, label_idx = (
         take(arrays, f"{ROWS}/{name}", dtype, (None,)) for name, dtype in _PARTS.items()
     )
@@ -98,8 +97,8 @@ def read_kept(model: Model) -> TrainingSet | None:
     if len(values) != len(indices) or len(label_ptr) != len(indptr):
         raise Corrupt(ROWS, "a value for each index, and labels for each row", "others")
     return TrainingSet(
-        SparseRows(indptr, indices, values, manifest.n_features),
-        LabelRows(label_ptr, label_idx, manifest.n_labels),
+        SparseRows(indptr, indices, values, model.manifest.n_features),
+        LabelRows(label_ptr, label_idx, model.manifest.n_labels),
     )
 
 
@@ -182,8 +181,11 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
         return GoingOn(base, request, chosen)
     state = read_state(base)
     base_name = manifest.full_name
-    requested = request.parameters
-    changed = set(requested if isinstance(requested, Mapping) else split_items(requested))
+    changed = set(
+        request.parameters
+        if isinstance(request.parameters, Mapping)
+        else split_items(request.parameters)
+    )
     if changed - {plan.parameter} or request.weights != "float32":
         raise BadParameter(
             f"from: expected parameters and weights of {base_name} to stay, but for "
@@ -281,12 +283,10 @@ def rows_of_passes(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -
     """
     base = continuation.base
     request = continuation.request
-    state = continuation.state
-    assert state is not None
+    assert continuation.state is not None
     if request.data == STDIN and continuation.chosen.features:
-        ids = state.take("ids", "int32", base.manifest.n_labels)
+        ids = continuation.state.take("ids", "int32", base.manifest.n_labels)
         names = all_names(base.labels)
-        counts = base.arrays[LABEL_COUNTS]
         check_that(np.array_equal(np.sort(ids), np.arange(len(ids))), "each label once")
         return FileSource(
             DataStream(
@@ -297,7 +297,7 @@ def rows_of_passes(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -
             continuation.chosen.features,
             on_progress,
             featurizer_of(base),
-            counts[ids],
+            base.arrays[LABEL_COUNTS][ids],
         )
     source = prepare(
         request,
@@ -308,11 +308,10 @@ def rows_of_passes(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -
     )
     _ = source.census  # a stream is read for it, after which its digest is known
     info = source.data_info
-    manifest = base.manifest
-    if info.sha256 != manifest.data.sha256:
+    if info.sha256 != base.manifest.data.sha256:
         raise BadData(
-            f"{info.source}: expected the rows of {manifest.full_name}, over which its passes go, "
-            "found others"
+            f"{info.source}: expected the rows of {base.manifest.full_name}, over which its "
+            "passes go, found others"
         )
     return source
 
@@ -325,7 +324,6 @@ def go_on(
     If labels are added, the calibration and the embeddings stay.
     """
     grown = grow_on(base, source.data, "extend" if request.extends else "from", crew, on_progress)
-    manifest = base.manifest
     extra = {}
     if request.extends:
         retained_prefixes = f"{CALIBRATION}/", f"{EMBEDDING}/"
@@ -333,11 +331,11 @@ def go_on(
             name: array for name, array in base.arrays.items() if name.startswith(retained_prefixes)
         }
     n_leaves = [int((trees.label_leaf[0] >= 0).sum()) for trees in (base.ensemble, grown.ensemble)]
-    parameters: Any = dict(manifest.trainer.parameters)
+    parameters: Any = dict(base.manifest.trainer.parameters)
     return Trained(
         ensemble=grown.ensemble,
-        kind=manifest.kind,
-        link=manifest.link,
+        kind=base.manifest.kind,
+        link=base.manifest.link,
         parameters=parameters,
         n_nonzeros=0,
         extra=extra,
@@ -403,9 +401,12 @@ def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
             f"{data.source}: expected the names of its labels (--label-names), as "
             f"{model.manifest.full_name} has names, found numbers alone"
         )
-    names = data.label_names
     labels = np.unique(data.labels.indices).tolist()
-    carried = sorted(map(str, labels) if names is None else {names[label] for label in labels})
+    carried = sorted(
+        map(str, labels)
+        if data.label_names is None
+        else {data.label_names[label] for label in labels}
+    )
     ids = find_all(model.labels, carried)
     return [carried[i] for i in np.flatnonzero((ids < 0) | ~learnt_labels(model)[ids]).tolist()]
 
@@ -416,12 +417,11 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     If labels of the rows are numbers, all numbers up to the largest are listed. So each number
     stays its own id, which files without names refer to later.
     """
-    base_name = model.manifest.full_name
     n_labels = model.manifest.n_labels
     to_learn = _labels_to_learn(model, new)
     if not to_learn:
         raise BadData(
-            f"{new.source}: expected labels that {base_name} does not have, found "
+            f"{new.source}: expected labels that {model.manifest.full_name} does not have, found "
             f"{len(np.unique(new.labels.indices))}, which it has"
         )
     if new.label_names is None:
@@ -433,7 +433,7 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     if n_new > n_max:
         raise BadData(
             f"{new.source}: expected at most {n_max} new labels at once for {n_labels} of "
-            f"{base_name}, found {n_new}: train again"
+            f"{model.manifest.full_name}, found {n_new}: train again"
         )
     return build_names([*all_names(model.labels), *map(str, added)])
 

@@ -90,10 +90,9 @@ The latter is known once the rows were read; rows in memory have been read.
 def warnings_of(source: PreparedSource) -> list[str]:
     """Return warnings about training rows that have been read."""
     warnings = [] if source.warning is None else [source.warning]
-    n_rows = source.census.n_rows
-    if source.n_empty > EMPTY_SHARE_MAX * n_rows:
+    if source.n_empty > EMPTY_SHARE_MAX * source.census.n_rows:
         warnings.append(
-            f"{source.n_empty} of {n_rows} training rows have no feature (kind "
+            f"{source.n_empty} of {source.census.n_rows} training rows have no feature (kind "
             f"{source.featurizer.kind}): nothing is learnt from them"
         )
     return warnings

@@ -117,7 +117,6 @@ def kept_figures(
 
 
 def _label_figures(counts: LabelCounts, names: NameTable) -> list[dict[str, Any]]:
-    """Return the figures of the labels with the most support."""
     order = np.argsort(-counts.support, kind="stable")[:LABELS_MAX]
     figures: list[dict[str, Any]] = []
     room = NAMES_BYTES_MAX

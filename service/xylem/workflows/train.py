@@ -24,7 +24,6 @@ from xylem.datasets import check_readable
 from xylem.engine import libraries_of
 from xylem.thresholds import ThresholdDatabase
 from xylem.trainers import (
-    LearnerState,
     Passes,
     Tools,
     TrainingSet,
@@ -85,7 +84,7 @@ def plan_of(request: TrainRequest, continuation: GoingOn | None) -> list[Step]:
     if continuation is None:
         rows_and_trees = [read_rows, read_valid, find_thresholds_beside, fit_trees]
     elif continuation.state is not None:
-        rows_and_trees = [read_rows_of_passes, read_valid, make_passes]
+        rows_and_trees = [read_rows_of_passes, read_valid, fit_trees]
     elif request.extends:
         rows_and_trees = [read_rows_with_new_labels, read_valid, grow_trees]
     else:
@@ -144,7 +143,23 @@ def train_and_publish(
         )
         for step in plan_of(request, continuation):
             work = step(work)
-    return _report_of(work)
+    return TrainReport(
+        model=work.model,
+        version=work.manifest.version,
+        trainer=work.request.trainer,
+        train_seconds=work.train_seconds,
+        peak_memory_bytes=peak_memory_bytes(),
+        model_bytes=work.manifest.model_bytes,
+        metrics=work.manifest.metrics,
+        note=work.note,
+        warnings=work.warnings or None,
+        features=work.source.choice and work.source.choice.as_json(),
+        fields=work.source.weighting and work.source.weighting.as_json(),
+        calibration_error=work.calibration_error,
+        thresholds=work.thresholds,
+        rerank=work.rerank_report,
+        grown=work.grown,
+    )
 
 
 def train_dataset(
@@ -240,17 +255,9 @@ def find_thresholds_beside(work: TrainingWork) -> TrainingWork:
 
 
 def fit_trees(work: TrainingWork) -> TrainingWork:
-    """Make trees of the rows."""
-    return _fit(work, None)
-
-
-def make_passes(work: TrainingWork) -> TrainingWork:
-    """Make the passes over the rows that are left, from the state that the version stores."""
-    return _fit(work, work.continuation.state)
-
-
-def _fit(work: TrainingWork, state: LearnerState | None) -> TrainingWork:
+    """Make trees of the rows, or the passes that are left from the state of a version."""
     request = work.request
+    state = work.continuation and work.continuation.state
     start = time.perf_counter()
     tools = Tools(
         request.seed,
@@ -267,14 +274,13 @@ def _fit(work: TrainingWork, state: LearnerState | None) -> TrainingWork:
 
 def grow_trees(work: TrainingWork) -> TrainingWork:
     """Add labels to the trees of the version, or learn other rows from its weights."""
-    base = work.continuation.base
     assert isinstance(work.source, PreparedRows)
     start = time.perf_counter()
-    trained = go_on(base, work.source, work.request, work.crew, work.on_progress)
+    trained = go_on(work.continuation.base, work.source, work.request, work.crew, work.on_progress)
     return replace(
         work,
         trained=trained,
-        trained_weights=base.manifest.weights,
+        trained_weights=work.continuation.base.manifest.weights,
         train_seconds=time.perf_counter() - start,
         grown=trained.report,
     )
@@ -355,9 +361,13 @@ def describe(work: TrainingWork) -> TrainingWork:
 @when(lambda work: work.trained_weights == "float32")
 def round_to_type(work: TrainingWork) -> TrainingWork:
     """Store the weights in the requested type, and measure what that costs."""
-    request = work.request
     draft, figures = round_weights(
-        work.draft, request.weights, request.threads, work.valid, work.sample, work.on_progress
+        work.draft,
+        work.request.weights,
+        work.request.threads,
+        work.valid,
+        work.sample,
+        work.on_progress,
     )
     return replace(work, draft=draft, figures=figures or work.figures)
 
@@ -461,27 +471,6 @@ def store_thresholds(work: TrainingWork) -> TrainingWork:
     """Store the thresholds that were found beside the training."""
     assert work.beside is not None
     return replace(work, thresholds=work.beside.keep(work.manifest))
-
-
-def _report_of(work: TrainingWork) -> TrainReport:
-    """Return the report on a training that has published a version."""
-    return TrainReport(
-        model=work.model,
-        version=work.manifest.version,
-        trainer=work.request.trainer,
-        train_seconds=work.train_seconds,
-        peak_memory_bytes=peak_memory_bytes(),
-        model_bytes=work.manifest.model_bytes,
-        metrics=work.manifest.metrics,
-        note=work.note,
-        warnings=work.warnings or None,
-        features=work.source.choice and work.source.choice.as_json(),
-        fields=work.source.weighting and work.source.weighting.as_json(),
-        calibration_error=work.calibration_error,
-        thresholds=work.thresholds,
-        rerank=work.rerank_report,
-        grown=work.grown,
-    )
 
 
 def parent_in(store: Store, model: str) -> dict[str, Any] | None:

@@ -132,10 +132,9 @@ class TrainingWork:
 
         With `vectors.weight=auto` rows may have turned out better without.
         """
-        encoder = self.chosen.encoder
-        if encoder is None or not self.source.featurizer.tail_features:
+        if self.chosen.encoder is None or not self.source.featurizer.tail_features:
             return dataset
-        return with_vectors(dataset, encoder, self.crew, self.on_progress, self.store)
+        return with_vectors(dataset, self.chosen.encoder, self.crew, self.on_progress, self.store)
 
     @property
     def warnings(self) -> list[str]:

@@ -142,7 +142,6 @@ def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, I64], Ch
     of the chunks.
     """
     order, parent = _breadth_first(file, branches)
-    n_nodes = len(branches.label)
     is_needed = branches.label >= 0
     for nodes in reversed(order[1:]):
         parents = parent[nodes[is_needed[nodes]]]
@@ -156,7 +155,7 @@ def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, I64], Ch
         "none",
     )
     nodes = np.concatenate([level[is_needed[level]] for level in order])
-    n_children = np.bincount(parent[nodes[1:]], minlength=n_nodes)[nodes]
+    n_children = np.bincount(parent[nodes[1:]], minlength=len(branches.label))[nodes]
     child_ptr = 1 + offsets(n_children)
     labels = branches.label[nodes]
     leaf_labels = labels[labels >= 0]

@@ -260,8 +260,7 @@ def _array(file: ModelFile, item: Any, kind: str) -> NDArray[Any]:
         describe(dtype),
     )
     code = dtype.args[0]
-    state = dtype.state
-    is_little_endian = type(state) is tuple and len(state) > 1 and state[1] == "<"
+    is_little_endian = type(dtype.state) is tuple and len(dtype.state) > 1 and dtype.state[1] == "<"
     file.expect(
         type(code) is str and code in _DTYPES and code[0] == kind and is_little_endian,
         f"numbers of type {kind}4 or {kind}8, little-endian",

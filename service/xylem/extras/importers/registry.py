@@ -47,7 +47,6 @@ from xylem_store import (
     Store,
     TrainerInfo,
     TreeEnsemble,
-    Weights,
     build_ensemble,
     build_names,
     check_model,
@@ -96,7 +95,8 @@ def import_model(
     """
     if system not in IMPORTERS:
         raise BadParameter(f"--from: expected one of {', '.join(IMPORTERS)}, found {system!r}")
-    stored_type = _weight_type(weights)
+    if weights not in WEIGHTS:
+        raise BadParameter(f"--weights: expected one of {', '.join(WEIGHTS)}, found {weights!r}")
     name = path.resolve().name if model is None else model
     check_model(name)
     files = ModelFiles(path)
@@ -130,7 +130,7 @@ def import_model(
     draft = Draft(
         kind="label-tree",
         link=foreign_model.link,
-        weights=stored_type,
+        weights=weights,
         n_features=foreign_model.n_features,
         trainer=TrainerInfo(f"import-{system}", foreign_model.settings),
         seed=0,
@@ -139,7 +139,7 @@ def import_model(
         features=as_config(RawParameters(norm=foreign_model.norm)),
         ensemble=store_as(
             build_ensemble(foreign_model.trees, labels.n_names, foreign_model.n_features),
-            stored_type,
+            weights,
         ),
         labels=labels,
     )
@@ -173,10 +173,10 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
     vectorizer has terms.
     """
     manifest, (file, sha256) = model.manifest, vectorizer.source
-    place = manifest.full_name
     if manifest.features.get("kind") != RawParameters.kind:
         raise BadModel(
-            f"{place}: expected a version that takes feature ids, found {manifest.features['kind']}"
+            f"{manifest.full_name}: expected a version that takes feature ids, "
+            f"found {manifest.features['kind']}"
         )
     featurizer = featurizer_of(vectorizer, parameters_of(manifest.features).norm)
     n_added = featurizer.n_features - manifest.n_features
@@ -185,9 +185,8 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
     ):
         raise BadModel(
             f"{file}: expected the vocabulary of the {manifest.n_features} features of "
-            f"{place}, found "
-            f"{featurizer.n_features} terms (was the matrix stacked with others, or written "
-            "with ids from 1?)"
+            f"{manifest.full_name}, found {featurizer.n_features} terms (was the matrix stacked "
+            "with others, or written with ids from 1?)"
         )
     origin = {"parent": parent_of(manifest), "vectorizer": {"file": file, "sha256": sha256}}
     draft = draft_of(model)
@@ -207,10 +206,15 @@ def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer
                   norm is used
     """
     config = vectorizer.parameters.model_dump()
-    norm = config["norm"] if trained_norm == "none" else trained_norm
     if vectorizer.stop_words:
         config["stop_words"] = STOP_WORDS
-    parameters = parameters_of({"kind": vectorizer.parameters.kind, **config, "norm": norm})
+    parameters = parameters_of(
+        {
+            "kind": vectorizer.parameters.kind,
+            **config,
+            "norm": config["norm"] if trained_norm == "none" else trained_norm,
+        }
+    )
     if isinstance(parameters, CharsParameters):
         return CharsFeaturizer(parameters, WeightedNames(vectorizer.names, vectorizer.idf))
     assert isinstance(parameters, TfidfParameters)
@@ -226,10 +230,3 @@ def widen(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
     # a group starts at the block after those of the groups before it: here after all of the chunk's
     added_groups[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]
     return ensemble._replace(directory=np.concatenate([directory, added_groups], axis=1))
-
-
-def _weight_type(name: str) -> Weights:
-    """Return the type that has this name. Raises BadParameter."""
-    if name in WEIGHTS:
-        return name
-    raise BadParameter(f"--weights: expected one of {', '.join(WEIGHTS)}, found {name!r}")

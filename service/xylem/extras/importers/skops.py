@@ -188,7 +188,6 @@ class _Skops:
         return value
 
     def _array(self, node: object, place: str, bytes_max: int) -> NDArray[Any]:
-        """Return the array in the file that a node names."""
         name = self._content(node, place, "NdArrayNode")
         data = io.BytesIO(self._member(name, bytes_max))
         try:
@@ -198,7 +197,6 @@ class _Skops:
         return array
 
     def _idf(self, fields: dict[str, Any]) -> list[float]:
-        """Return the weights of the transformer in a TfidfVectorizer."""
         transformer = self._fields(fields.get("_tfidf"), "_tfidf")
         self._file.expect(
             "idf_" in transformer, "idf_, as scikit-learn 1.5 and newer write it", "none"

@@ -193,7 +193,6 @@ class RayCrew(Crew):
             self._cancel(running)
 
     def _task(self) -> Any:
-        """Return the remote function that runs a bundle of items as a task."""
         # SPREAD, because by default Ray fills the node of this process first, and notices only
         # after a while that others are free
         return self._ray.remote(_run_bundle).options(
@@ -281,12 +280,11 @@ class RayCrew(Crew):
         Without the copy, the values would keep their place in the object store, which other tasks
         need.
         """
-        errors = self._ray.exceptions
         try:
             seconds, results = self._ray.get(ref)
-        except errors.RayTaskError as error:
+        except self._ray.exceptions.RayTaskError as error:
             _raise_of(error)
-        except errors.RayError as error:
+        except self._ray.exceptions.RayError as error:
             reason = " ".join(str(error).split())[:300]
             raise Unavailable(
                 f"ray: expected a step to end in {1 + RETRIES} tries, found "

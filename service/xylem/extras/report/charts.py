@@ -32,16 +32,30 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
     5). Label trees: features.png and alpha.png (features used by depth, and the ratio to the depth
     above). Raises BadInput if the directory cannot be made.
     """
-    _make_directory(out)
+    make_directory(out)
     charts: list[tuple[str, list[dict[str, float]], str, list[str], str]] = []
     if forest := report.get("forest"):
         splits = forest["splits"]
-        criteria = ["shannon", "gini", "modified_gini"]
         errors = [name for name in ("error", "test_error") if name in splits[0]]
-        means = ["objective", "smaller_side", "purity"]
-        charts.append(("criteria", splits, "splits", criteria, "entropy of the leaves"))
+        charts.append(
+            (
+                "criteria",
+                splits,
+                "splits",
+                ["shannon", "gini", "modified_gini"],
+                "entropy of the leaves",
+            )
+        )
         charts.append(("error", splits, "splits", errors, "share of labels not answered"))
-        charts.append(("objective", forest["depths"], "depth", means, "mean over splits"))
+        charts.append(
+            (
+                "objective",
+                forest["depths"],
+                "depth",
+                ["objective", "smaller_side", "purity"],
+                "mean over splits",
+            )
+        )
     if updates := report.get("training", {}).get("updates"):
         points, names = _points_of(updates)
         charts.append(("updates", points, "rows", names, "share of J*; of labels"))
@@ -69,8 +83,8 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
     return drawn
 
 
-def _make_directory(out: Path) -> None:
-    """Make a directory if it does not exist. Raises BadInput."""
+def make_directory(out: Path) -> None:
+    """Make the directory of a page or of pictures if it does not exist. Raises BadInput."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -216,11 +230,6 @@ class PageSubject(NamedTuple):
     names: NameTable
 
 
-def prepare_page(directory: Path) -> None:
-    """Make the directory of a page, before anything is measured. Raises BadInput if it cannot."""
-    _make_directory(directory)
-
-
 def write_page(directory: Path, subject: PageSubject, evaluation: Evaluation) -> Path:
     """Write the page into a directory; return its file. Raises OSError."""
     file = directory / FILE_NAME
@@ -231,7 +240,6 @@ def write_page(directory: Path, subject: PageSubject, evaluation: Evaluation) ->
 def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
     """Return the page. Names of labels, files and models are escaped, whatever they contain."""
     report = evaluation.report
-    title = f"{subject.version} on {subject.data}"
     threshold_text = (
         "the tuned thresholds"
         if report["threshold"] == "tuned"
@@ -269,15 +277,14 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
     macro_note += (
         f"; those that the model does not know count as zero: {unknown}" if unknown else "."
     )
-    counts = evaluation.counts
-    n_wrong = counts.support + counts.predicted - 2 * counts.hits
+    n_wrong = evaluation.counts.support + evaluation.counts.predicted - 2 * evaluation.counts.hits
     worst = [
         label
         for label in np.argsort(-n_wrong, kind="stable")[:LABELS_MAX].tolist()
         if n_wrong[label] > 0
     ]
     parts = [
-        _HEAD.format(title=escape(title)),
+        _HEAD.format(title=escape(f"{subject.version} on {subject.data}")),
         f"<p>{report['rows']:,} rows. Shares are in percent; labels are decided at "
         f"{escape(threshold_text)}.</p>",
         _table(

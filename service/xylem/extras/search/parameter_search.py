@@ -334,11 +334,13 @@ def try_trial(
             raise _TimeIsUp
         on_progress(phase, done, total)
 
-    name = proposal.trainer
-    parameters = proposal.parameters
     threads = request.threads if request.ray is None else 1
     training = TrainRequest(
-        trainer=name, data=request.data, parameters=parameters, seed=request.seed, threads=threads
+        trainer=proposal.trainer,
+        data=request.data,
+        parameters=proposal.parameters,
+        seed=request.seed,
+        threads=threads,
     )
     start = time.monotonic()
     values = []
@@ -356,7 +358,9 @@ def try_trial(
     except _TimeIsUp:
         return None
     seconds = time.monotonic() - start
-    return TrialFacts(name, parameters, sum(values) / len(values), round(seconds, 3), n_bytes)
+    return TrialFacts(
+        proposal.trainer, proposal.parameters, sum(values) / len(values), round(seconds, 3), n_bytes
+    )
 
 
 def _completed_trials(study: Study) -> list[FrozenTrial]:
