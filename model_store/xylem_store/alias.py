@@ -27,14 +27,11 @@ from xylem_store.errors import (
 from xylem_store.identifiers import VERSION_MAX
 from xylem_store.names import build_names
 
-PARTS = 10_000
-"""Weights and shares are stored as whole multiples of 1 / PARTS."""
+PARTS = 10_000  # weights and shares are stored as whole multiples of 1 / PARTS
 
-BEFORE_MAX = 32
-"""The most earlier versions that an alias remembers."""
+BEFORE_MAX = 32  # the most earlier versions that an alias remembers
 
-DENIED_MAX = 10_000
-"""The most labels that an alias may deny."""
+DENIED_MAX = 10_000  # the most labels that an alias may deny
 
 ALIAS_BYTES_MAX = 1 << 20
 """The most bytes of an alias's document; nearly all of it may be names of denied labels."""

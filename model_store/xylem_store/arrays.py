@@ -15,8 +15,7 @@ from xylem_store.errors import Corrupt
 from xylem_store.fs import FileSystem, Mapped, read_head, write_file
 
 ALIGNMENT = 64  # bytes; the data of a file begin at a multiple
-HEADER_BYTES_MAX = 1024
-"""The longest header of a file, including magic and length."""
+HEADER_BYTES_MAX = 1024  # the longest header of a file, including magic and length
 
 ARRAY_BYTES_MAX = 1 << 46
 """The most bytes of an array; far from where a product of sizes could overflow an int64."""

@@ -89,9 +89,12 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
     is_nonempty = np.diff(row_ptr) > 0
     if len(ensemble.node_scale):
         weight = weight * ensemble.node_scale[first:last][child]
-    bias = ensemble.node_bias[first:last].copy()
     return Chunk(
-        features[is_nonempty], np.append(row_ptr[:-1][is_nonempty], n), child, weight, bias
+        features[is_nonempty],
+        np.append(row_ptr[:-1][is_nonempty], n),
+        child,
+        weight,
+        ensemble.node_bias[first:last].copy(),
     )
 
 

@@ -146,8 +146,11 @@ class Encoders:
 
     def list(self) -> list[EncoderInfo]:
         """Return the encoders that have a name, sorted by it. Raises Corrupt."""
-        entries = self._files.entries(self._home)
-        return [self.info(name) for entry in entries if (name := _name_in(entry.name))]
+        return [
+            self.info(name)
+            for entry in self._files.entries(self._home)
+            if (name := _name_in(entry.name))
+        ]
 
     def info(self, name: str) -> EncoderInfo:
         """Return the encoder of a name. Raises EncoderNotFound, Corrupt or StoreUnreadable."""
@@ -188,10 +191,13 @@ class Encoders:
 
         Raises InvalidName, StoreUnwritable, and Conflict if the name leads to another encoder.
         """
-        infos = {
-            array_name: info_of(array_name, array) for array_name, array in encoder.by_name.items()
-        }
-        info = EncoderInfo(check_model(name), infos)
+        info = EncoderInfo(
+            check_model(name),
+            {
+                array_name: info_of(array_name, array)
+                for array_name, array in encoder.by_name.items()
+            },
+        )
         document = self._home / f"{name}{_SUFFIX}"
         with self._staging.writing(info.n_bytes), self._staging.stage() as stage:
             self._staging.require_space(info.n_bytes + HEADROOM_BYTES)

@@ -34,8 +34,7 @@ from xylem_store.ensemble import TreeEnsemble
 from xylem_store.errors import Corrupt
 from xylem_store.manifest import CALIBRATION, Manifest, has_calibration
 
-KNOTS_MAX = 256
-"""The most knots: each score of an answer is looked up among them."""
+KNOTS_MAX = 256  # the most knots: each score of an answer is looked up among them
 
 
 @handle
@@ -52,8 +51,7 @@ class Calibration(NamedTuple):
     y: F32_1
 
 
-NO_CALIBRATION = empty_group(Calibration)
-"""The calibration of a version that has none."""
+NO_CALIBRATION = empty_group(Calibration)  # the calibration of a version that has none
 
 
 def assemble_calibration(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Calibration:
@@ -118,8 +116,7 @@ class Rerank(NamedTuple):
     parameters: F32_1
 
 
-NO_RERANK = empty_group(Rerank)
-"""The arrays of a version that does not re-rank."""
+NO_RERANK = empty_group(Rerank)  # the arrays of a version that does not re-rank
 
 
 def has_rerank(arrays: Mapping[str, NDArray[Any]]) -> bool:
@@ -164,8 +161,7 @@ EMBEDDING = "embedding"
 """The prefix of the names of these arrays."""
 
 DIM_MAX = 1024  # the most dimensions: as many as features in a group
-PLACES_MAX = 16
-"""The most places of a window of words."""
+PLACES_MAX = 16  # the most places of a window of words
 
 _EXPONENT = np.uint16(0x7F80)  # bits of a bfloat16 that are all set in inf and NaN
 
@@ -232,8 +228,7 @@ def check_embedding(embedding: Embedding) -> None:
     )
 
 
-TAIL_LEAST = 4
-"""A tail of fewer features is not worth a test of each row."""
+TAIL_LEAST = 4  # a tail of fewer features is not worth a test of each row
 
 _FEW_CHUNKS = 64
 
@@ -258,8 +253,11 @@ def dense_tail(ensemble: TreeEnsemble) -> tuple[int, int]:
         bit = np.uint32(block & 31)
         if not (words[:, 0] >> bit & np.uint32(1)).all():
             break
-        n_before = np.bitwise_count(words[:, 0] & ((np.uint32(1) << bit) - np.uint32(1)))
-        places = ensemble.block_ptr[: len(directory)] + words[:, 1] + n_before
+        places = (
+            ensemble.block_ptr[: len(directory)]
+            + words[:, 1]
+            + np.bitwise_count(words[:, 0] & ((np.uint32(1) << bit) - np.uint32(1)))
+        )
         features = ensemble.blocks[places]
         if block == last_block:
             end = (block << BLOCK_BITS) + int(features[:, 0].max()).bit_length()
@@ -282,8 +280,7 @@ def is_full(ensemble: TreeEnsemble, n_features: int) -> bool:
     every = np.full(n_blocks, 0xFFFFFFFF, np.uint32)
     if n_features % 32:
         every[-1] = (1 << n_features % 32) - 1
-    blocks = ensemble.blocks.reshape(n_chunks, n_blocks, 4)
     return bool(
         (ensemble.block_ptr == (np.arange(n_chunks + 1) * n_blocks)).all()
-        and (blocks[:, :, :2] == every[:, None]).all()
+        and (ensemble.blocks.reshape(n_chunks, n_blocks, 4)[:, :, :2] == every[:, None]).all()
     )

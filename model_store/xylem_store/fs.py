@@ -273,9 +273,8 @@ def reading(root: Path, path: Path) -> Iterator[None]:
             raise Corrupt(
                 _name_within(root, error.filename or path), "a regular file", "something else"
             ) from error
-        reason = error.strerror or type(error).__name__
         raise StoreUnreadable.for_path(
-            path, f"to read {_name_within(root, path)}", reason
+            path, f"to read {_name_within(root, path)}", error.strerror or type(error).__name__
         ) from error
 
 

@@ -37,8 +37,7 @@ from xylem_store.names import (
     join_texts,
 )
 
-LABEL_INFO = "label_info"
-"""The file's name in the directory of the model."""
+LABEL_INFO = "label_info"  # the file's name in the directory of the model
 
 URI = "uri"
 NOTATION = "notation"
@@ -51,11 +50,9 @@ Deprecated subjects have the text DEPRECATED in the column of this name, which e
 are such subjects.
 """
 
-NAME_SEPARATOR = " | "
-"""What stands between two other names of a subject."""
+NAME_SEPARATOR = " | "  # what stands between two other names of a subject
 
-UNDETERMINED = "und"
-"""The language of names without a stated language (BCP 47)."""
+UNDETERMINED = "und"  # the language of names without a stated language (BCP 47)
 
 LANGUAGES_MAX = 64
 SUBJECTS_MAX = 1 << 27

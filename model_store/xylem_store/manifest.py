@@ -54,8 +54,7 @@ TREES_MAX = 1 << 16
 FEATURE_KINDS = ("raw", "named", "tfidf", "hashing", "context", "chars", "words+chars")
 """The kinds of features of versions that hold no others."""
 
-CALIBRATION = "calibration"
-"""The group of the arrays of a calibration: see `xylem_store.extras`."""
+CALIBRATION = "calibration"  # the group of the arrays of a calibration: see `xylem_store.extras`
 
 COMBINED = "combined"
 """The kind of a version that holds other versions, and of its features.
@@ -65,8 +64,7 @@ See `xylem_store.members`.
 
 MEMBERS_MAX = 8  # the most members of a combined version
 COMBINED_ARRAYS_MAX = 512  # arrays of a combined version, including its members'
-WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
-"""The types of weights."""
+WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")  # the types of weights
 
 ROWS = "rows"
 STATE = "state"
@@ -140,8 +138,11 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Return its `manifest_digest`."""
-        return manifest_digest(self)
+        """Return the SHA-256 of the bytes of manifest.json, in hexadecimal.
+
+        It identifies the version: the manifest has the digests of its arrays.
+        """
+        return hashlib.sha256(render_manifest(self)).hexdigest()
 
     @property
     def model_bytes(self) -> int:
@@ -179,14 +180,6 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
         "trainer": manifest.trainer._asdict(),
         "data": manifest.data._asdict(),
     }
-
-
-def manifest_digest(manifest: Manifest) -> str:
-    """Return the SHA-256 of the bytes of manifest.json, in hexadecimal.
-
-    It identifies the version: the manifest has the digests of its arrays.
-    """
-    return hashlib.sha256(render_manifest(manifest)).hexdigest()
 
 
 def parse_manifest(data: bytes, sealed: bytes) -> Manifest:

@@ -37,8 +37,7 @@ NODES_MAX = 63
 TREES_MAX = 10_000
 FEATURES_MAX = 256
 
-NO_LABEL = -1
-"""Stands for a label of a member that the combined version does not have."""
+NO_LABEL = -1  # stands for a label of a member that the combined version does not have
 
 
 @handle

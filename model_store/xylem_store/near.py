@@ -17,17 +17,13 @@ from xylem_store.arrays import (
 from xylem_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle
 from xylem_store.errors import Corrupt
 
-NEAR = "near"
-"""The prefix of the names of these arrays."""
+NEAR = "near"  # the prefix of the names of these arrays
 
-ROWS_MAX = 64
-"""The most rows of a label."""
+ROWS_MAX = 64  # the most rows of a label
 
-OTHERS_MAX = 32
-"""The most labels that are stored as true together with a label."""
+OTHERS_MAX = 32  # the most labels that are stored as true together with a label
 
-NEAREST = 50
-"""The most rows that vote."""
+NEAREST = 50  # the most rows that vote
 
 NEAR_FEATURES = (
     "greatest cosine",
@@ -67,8 +63,7 @@ the label. The others are equal for all candidates of a row, and are computed fr
 member's scores and the candidates' votes.
 """
 
-CONTEXT = NEAR_FEATURES.index("score beside the next")
-"""The first feature of a row's context."""
+CONTEXT = NEAR_FEATURES.index("score beside the next")  # the first feature of a row's context
 
 POSTINGS_MAX = 256
 """The most rows of a feature: those in which it weighs most.
@@ -77,8 +72,7 @@ Source: champion lists, Manning, Raghavan and Schütze 2008, "Introduction to In
 Retrieval", section 7.1.3. With this bound answers do not take longer when there are more rows.
 """
 
-ZERO = 128
-"""The stored value that stands for 0."""
+ZERO = 128  # the stored value that stands for 0
 
 
 @handle

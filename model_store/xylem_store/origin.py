@@ -109,8 +109,7 @@ def made_for_of(arrays: Mapping[str, NDArray[Any]]) -> str | None:
     return arrays[MADE_FOR].tobytes().decode("utf-8", "replace") if MADE_FOR in arrays else None
 
 
-ORIGIN = "origin/json"
-"""The array's name in `Draft.extra`."""
+ORIGIN = "origin/json"  # the array's name in `Draft.extra`
 
 FEEDBACK = "feedback"
 """The field of an origin about the feedback a version was trained on: see `learnt_feedback`."""

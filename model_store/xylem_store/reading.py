@@ -127,16 +127,22 @@ class StoreReader:
         """
         numbers = [0, *self.versions(name)]
         if (data := self._files.read(self._files.home(name) / LAST, _LAST_BYTES_MAX)) is not None:
-            document = parse_sealed(data, f"{name}: {LAST}")
             numbers.append(
-                integer(1, VERSION_MAX)(document.get("version"), f"{name}: {LAST}: version")
+                integer(1, VERSION_MAX)(
+                    parse_sealed(data, f"{name}: {LAST}").get("version"), f"{name}: {LAST}: version"
+                )
             )
         return max(numbers)
 
     def versions(self, name: str) -> tuple[int, ...]:
         """Return the numbers of a model's versions, ascending; none if the model does not exist."""
-        entries = self._files.entries(self._files.home(name, VERSIONS))
-        return tuple(sorted(int(e.name) for e in entries if e.is_dir and is_version(e.name)))
+        return tuple(
+            sorted(
+                int(e.name)
+                for e in self._files.entries(self._files.home(name, VERSIONS))
+                if e.is_dir and is_version(e.name)
+            )
+        )
 
     def alias(self, name: str, alias: str = LATEST) -> Alias:
         """Return an alias: its version, canary, shadow and denied labels. Raises NotFound, Corrupt.

@@ -19,8 +19,7 @@ from xylem_store.identifiers import ALIASES, MODELS, VERSIONS
 
 STAGING = "staging"
 
-LOCK_SECONDS = 60.0
-"""The time that a writer waits for another writer of the same model."""
+LOCK_SECONDS = 60.0  # the time that a writer waits for another writer of the same model
 
 _LOCK = "lock"
 _POLL_SECONDS = 0.01

@@ -18,12 +18,9 @@ from xylem_store.alias_writing import AliasWriter
 from xylem_store.encoders import Encoders
 from xylem_store.files import StoreFiles
 from xylem_store.fs import FileSystem
-from xylem_store.identifiers import LATEST as LATEST
-from xylem_store.identifiers import MODELS as MODELS
 from xylem_store.label_info_writing import LabelInfoWriter
 from xylem_store.moves import NOBODY, Cause
 from xylem_store.reading import Check, StoreReader, no_check
-from xylem_store.reading import ModelInfo as ModelInfo
 from xylem_store.staging import Staging
 from xylem_store.version_writing import VersionWriter
 from xylem_store.watching import StoreWatch

@@ -22,7 +22,7 @@ from xylem_store.identifiers import (
 )
 from xylem_store.label_info import LABEL_INFO, map_label_info
 from xylem_store.label_info_writing import LabelInfoWriter
-from xylem_store.manifest import Manifest, manifest_digest
+from xylem_store.manifest import Manifest
 from xylem_store.moves import ADOPTED, PUBLISHED, REMOVED, Cause, move_of
 from xylem_store.origin import made_for_of
 from xylem_store.reading import StoreReader, no_version
@@ -123,7 +123,7 @@ class VersionWriter:
     ) -> Manifest:
         """Publish a version that `export` wrote under the number that it had in another store.
 
-        digest  its `manifest_digest`
+        digest  its `Manifest.digest`
         denied  labels that `latest` denies from its first moment, if this is the model's first
                 version
 
@@ -136,13 +136,13 @@ class VersionWriter:
         with self._staging.writing(0), self._staging.stage() as stage:
             self._fs.mkdir(stage / "version")
             manifest = read_archive(self._fs, file, stage / "version", self._staging.require_space)
-            archive_identity = f"{manifest.model}@{manifest.version} of {manifest_digest(manifest)}"
+            archive_identity = f"{manifest.model}@{manifest.version} of {manifest.digest}"
             if archive_identity != f"{name}@{version} of {digest}":
                 raise Corrupt("archive", f"{name}@{version} of {digest}", archive_identity)
             verify_version(*map_version(self._fs, stage / "version", manifest))
             with self._staging.locked(name):
                 if version in self._reader.versions(name):
-                    if manifest_digest(self._reader.manifest(name, version)) != digest:
+                    if self._reader.manifest(name, version).digest != digest:
                         raise Conflict(
                             f"{name}@{version}: expected the version of {digest}, found another"
                         )
@@ -191,13 +191,12 @@ class VersionWriter:
             versions = self._reader.versions(name)
             self._keep_last(name, stage)
             self._label_info.remove_label_info(name, stage)
-            aliases = self._reader.info(name).documents.items()
             self._aliases.append_moves(
                 name,
                 stage,
                 [
                     move_of(alias, REMOVED, old_alias, None, cause or self._aliases.cause)
-                    for alias, old_alias in aliases
+                    for alias, old_alias in self._reader.info(name).documents.items()
                 ],
             )
             for part in (ALIASES, VERSIONS):

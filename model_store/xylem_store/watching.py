@@ -14,8 +14,7 @@ from xylem_store.identifiers import ALIASES, JOURNAL, MODELS, VERSIONS, is_model
 from xylem_store.label_info import LABEL_INFO
 from xylem_store.reading import ModelInfo, StoreReader
 
-SWEEP_SECONDS_MAX = 30.0
-"""The longest time between two sweeps, whatever one takes."""
+SWEEP_SECONDS_MAX = 30.0  # the longest time between two sweeps, whatever one takes
 
 SWEEP_PART = 0.01
 """The part of a processor that sweeps take: the more models, the longer the pause after each.

@@ -1,7 +1,5 @@
 """Load kernels from the files of their machine code."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -28,8 +28,7 @@ _LANES = 16
 _V16F = ir.VectorType(_F32, _LANES)
 _V16I = ir.VectorType(_I32, _LANES)
 
-EIGHT = 8
-"""The number of lanes of a Vec8."""
+EIGHT = 8  # the number of lanes of a Vec8
 
 
 class VectorType(types.Type):

@@ -284,8 +284,9 @@ def history(
     """Show who moved the aliases of a model, when, from where to where, and why; newest first."""
     from xylem.admin import history_facts
 
-    moves = registry_of(store).history(model, alias, limit=limit)
-    changes = [history_facts(model, move) for move in moves]
+    changes = [
+        history_facts(model, move) for move in registry_of(store).history(model, alias, limit=limit)
+    ]
     fields = ("at", "alias", "action", "from_version", "to_version", "who", "why")
     rows = [
         ["" if change[name] is None else str(change[name]) for name in fields] for change in changes

@@ -127,7 +127,6 @@ def step_of(
     from xylem.base import read_settings
     from xylem.serving import TUNED, AnswerParts, answers_of, denied_by, open_named, parse_options
     from xylem.thresholds import Head
-    from xylem_store import manifest_digest
 
     limits = read_settings().limits
     options = parse_options(query.encode(), limits)
@@ -145,7 +144,7 @@ def step_of(
         store=str(store.absolute()),
         model=name,
         version=served.opened.manifest.version,
-        digest=manifest_digest(served.opened.manifest),
+        digest=served.opened.manifest.digest,
         query=query,
         denied=denied_by(model_store, name, reference),
         tuned=tuned,

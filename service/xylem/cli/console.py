@@ -119,8 +119,7 @@ def flat(facts: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return leaves
 
 
-_ROW_CHARACTERS = 200
-"""How much of the text of a row is shown."""
+_ROW_CHARACTERS = 200  # how much of the text of a row is shown
 
 
 def first_rows(dataset: Dataset, n_rows: int) -> list[dict[str, Any]]:

@@ -83,8 +83,9 @@ def deny(
         return
     model_store = store_at(store)
     if change is not None:
-        checked_change = denying_known(model_store, name, alias, change)
-        registry_of(store).change(name, alias, DENIED, checked_change, cause_of(reason))
+        registry_of(store).change(
+            name, alias, DENIED, denying_known(model_store, name, alias, change), cause_of(reason)
+        )
     print_denial(denial_of(model_store, name, alias, model_store.alias(name, alias)), json)
 
 

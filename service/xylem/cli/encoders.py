@@ -1,7 +1,5 @@
 """`xylem encoders`: the sentence encoders of a store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,8 +70,10 @@ def show(name: EncoderName, store: StoreDir = DEFAULT_STORE, json: Json = False)
     from xylem_store import read_json_array
 
     encoders = store_at(store).encoders
-    config = read_json_array(encoders.open(name).by_name, "encoder/config")
-    facts = {**_facts(encoders.info(name)), **config}
+    facts = {
+        **_facts(encoders.info(name)),
+        **read_json_array(encoders.open(name).by_name, "encoder/config"),
+    }
     if json:
         print_json(facts)
     else:

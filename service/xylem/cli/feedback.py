@@ -50,8 +50,7 @@ app = typer.Typer(
 
 EVENTS_A_BLOCK = 64
 VERSIONS_MAX = 16  # versions that are open at a time because events name their predictions
-FAULTS_MAX = 10
-"""The most uncounted events that are listed with the reason."""
+FAULTS_MAX = 10  # the most uncounted events that are listed with the reason
 
 DETAIL_MAX = 300
 RESULTS = ("applied", "duplicate", "late", "rejected")

@@ -39,11 +39,10 @@ app = typer.Typer(help="The store: its models, their versions and aliases.", no_
 def list_models(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """List the models with their versions and aliases."""
     models = store_at(store).models()
-    table = str(store), ("model", "versions", "aliases"), list(map(_row, models))
     print_list(
         json,
         {"models": list(map(_listed, models))},
-        table,
+        (str(store), ("model", "versions", "aliases"), list(map(_row, models))),
         f"No models in {store}. Publish one: xylem train label-tree --data FILE --model NAME",
     )
 
@@ -134,8 +133,14 @@ def draw(
     model_store = store_at(store)
     name, reference = parse_reference(model)
     version = model_store.resolve(name, reference)
-    report = read_report(model_store.open(name, version, verify=False).arrays)
-    files = [str(file) for file in charts.draw_report(report, f"{name}@{version}", out)]
+    files = [
+        str(file)
+        for file in charts.draw_report(
+            read_report(model_store.open(name, version, verify=False).arrays),
+            f"{name}@{version}",
+            out,
+        )
+    ]
     if not files:
         raise BadInput(
             f"{name}@{version}: expected a report to draw, found none: was it trained here?"

@@ -134,8 +134,7 @@ class InstanceSource(NamedTuple):
     )
 
 
-RESULTS = ".labels"
-"""The suffix of the files with the labels of documents."""
+RESULTS = ".labels"  # the suffix of the files with the labels of documents
 
 _LOCAL_ONLY = ("store", "threads", "out", "ray")
 

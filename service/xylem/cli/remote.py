@@ -106,8 +106,9 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     remote = RemoteStore(url)
     name, reference = parse_reference(model)
     model_store = store_at(store)
-    is_number = reference.isdecimal()
-    number = int(reference) if is_number else alias_there(remote, name, reference).version
+    number = (
+        int(reference) if reference.isdecimal() else alias_there(remote, name, reference).version
+    )
     manifest = remote.pull(model_store, name, remote.find(name, number))
     info = remote.model(name).label_info
     if info is not None and model_store.label_info_head(name) is None:

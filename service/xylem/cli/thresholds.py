@@ -189,9 +189,11 @@ def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> Non
     version = opened_model.manifest.version
     with ready_database(store) as database:
         if candidate.reset:
-            start = open_version(opened_model).thresholds.start_state()
             epoch = ThresholdDatabase(database).reset(
-                name, version, start, opened_model.manifest.digest
+                name,
+                version,
+                open_version(opened_model).thresholds.start_state(),
+                opened_model.manifest.digest,
             )
         else:
             epoch = take_shadow(

@@ -128,20 +128,19 @@ def tune(
         }
         print_json({**facts, "trials": [trial._asdict() for trial in trials]})
         return
-    rows = [
-        (
-            trial.trainer,
-            trial.value,
-            trial.seconds,
-            mebibytes(trial.model_bytes),
-            _parameter_text(trial.parameters),
-        )
-        for trial in trials[:_LISTED_TRIALS_MAX]
-    ]
     print_table(
         f"The best of {len(trials)} trials on held-out rows; percent",
         ("trainer", search_options.metric, "seconds", "model", "parameters"),
-        rows,
+        [
+            (
+                trial.trainer,
+                trial.value,
+                trial.seconds,
+                mebibytes(trial.model_bytes),
+                _parameter_text(trial.parameters),
+            )
+            for trial in trials[:_LISTED_TRIALS_MAX]
+        ],
     )
     print_facts(
         f"Published {model}@{report.version} in {store}",

@@ -44,8 +44,7 @@ from xylem_store import (
 
 # predictions of each row that are fitted: more than are shown, because low thresholds use them
 FITTED_TOP_R = 20
-ROWS_MIN = 100
-"""The fewest rows that a calibration is fitted to."""
+ROWS_MIN = 100  # the fewest rows that a calibration is fitted to
 
 
 class CalibrationFit(NamedTuple):

@@ -27,8 +27,7 @@ from xylem.evaluation import KS, PredictedRows, Truth, ranking_metrics
 from xylem.trainers import Trained, parse_parameters, train
 from xylem_store import I64, DataInfo, Draft, Model, TrainerInfo, build_names, model_of
 
-HELD_OUT_PARTS = 5
-"""One of so many parts of the rows is held out."""
+HELD_OUT_PARTS = 5  # one of so many parts of the rows is held out
 
 CANDIDATES: dict[str, dict[str, Any]] = {
     "words": {"kind": "tfidf"},
@@ -48,14 +47,11 @@ PLAIN = "words"
 the best of them. To it, without first words, the chosen features are compared.
 """
 
-LEADS = (0, 10, 20)
-"""How many first words may count more; ADR 28 has what they gain."""
+LEADS = (0, 10, 20)  # how many first words may count more; ADR 28 has what they gain
 
-FIELD_WEIGHTS = (1, 2, 3, 5)
-"""The weights of a column that are tried."""
+FIELD_WEIGHTS = (1, 2, 3, 5)  # the weights of a column that are tried
 
-LEAD_WEIGHT = 3
-"""How many times they count then."""
+LEAD_WEIGHT = 3  # how many times they count then
 
 TRAINER = "label-tree"
 """One tree of this trainer judges the features, whatever trainer is to use them."""
@@ -63,15 +59,13 @@ TRAINER = "label-tree"
 TOLERANCE = 0.2
 """The first candidate whose precision is within this of the best one's, in percent, is chosen."""
 
-WEIGHTS = (0.3, 0.6, 1.0)
-"""The weights of vectors that are tried, besides none."""
+WEIGHTS = (0.3, 0.6, 1.0)  # the weights of vectors that are tried, besides none
 
 ROWS_MIN = 50
 ROWS_MAX = 50_000
 """The least rows for trials, and the most that are drawn for those of weights."""
 
-BLOCKS = 50
-"""The held-out rows are at least so many blocks of neighbouring rows."""
+BLOCKS = 50  # the held-out rows are at least so many blocks of neighbouring rows
 
 _TIMED_TEXTS = 200
 

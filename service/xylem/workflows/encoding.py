@@ -1,7 +1,5 @@
 """Vectors of the texts of a data set, made by a sentence encoder before a training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from hashlib import sha256
 from itertools import accumulate

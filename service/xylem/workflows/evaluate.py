@@ -17,8 +17,8 @@ from xylem.engine import (
     predict_all,
     predict_parts,
 )
-from xylem.evaluation import LEAST_THRESHOLD as LEAST_THRESHOLD
 from xylem.evaluation import (
+    LEAST_THRESHOLD,
     USUAL_EMPTY,
     EmptyConvention,
     LabelCounts,
@@ -33,25 +33,20 @@ from xylem.evaluation import (
     mark_true,
     reliability,
 )
-from xylem.evaluation import empty_convention as empty_convention
 from xylem.thresholds import Tuned
 from xylem.workflows.report import Report, evaluation_report
 from xylem.workflows.stored_figures import Band, frequency_bands, kept_figures
 from xylem_store import F32, U8, Model, has_calibration, has_rerank, name_of
 
-TOP_R = 5
-"""The number of labels that rankings are measured on, and that are timed."""
+TOP_R = 5  # the number of labels that rankings are measured on, and that are timed
 
-THRESHOLD_UNTUNED = 0.5
-"""The threshold of F-measures if a version has no tuned thresholds."""
+THRESHOLD_UNTUNED = 0.5  # the threshold of F-measures if a version has no tuned thresholds
 
 F_MEASURES = ("macro_f", "micro_f", "instance_f")
 
-EXAMPLES = 3
-"""How many labels a finding names."""
+EXAMPLES = 3  # how many labels a finding names
 
-NAMES_MAX = 20
-"""At most so many labels that the model does not know are named."""
+NAMES_MAX = 20  # at most so many labels that the model does not know are named
 
 RERANKED = (
     f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is predicted, "
@@ -277,11 +272,10 @@ def _measure(
     )
     if model.manifest.link == "softmax":
         report.update(likelihood_report(predictor, labelled))
-    of_ranked = labels.weights_at(ranked.ptr)
     return (
         report,
         counts,
-        reliability(predictions.scores, mark_true(ranked, labels), of_ranked),
+        reliability(predictions.scores, mark_true(ranked, labels), labels.weights_at(ranked.ptr)),
         frequency_bands(ranked, counts, labels, label_counts, empty),
     )
 
@@ -299,9 +293,11 @@ def _sweep(
         lambda done: on_progress("sweep", done, labelled.rows.n_rows),
     ):
         last = first + len(predictions.ptr) - 1
-        truth = labelled.labels.cut(first, last)
         counting.add(
-            predictions.scores, mark_true(PredictedRows(predictions.ptr, predictions.labels), truth)
+            predictions.scores,
+            mark_true(
+                PredictedRows(predictions.ptr, predictions.labels), labelled.labels.cut(first, last)
+            ),
         )
         first = last
     return counting.points(labelled.n_true)

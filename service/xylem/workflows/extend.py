@@ -48,8 +48,11 @@ def carry_thresholds(store: Store, name: str, version: int, database: ThresholdD
     ):
         return False
     number = int(parent["version"])
-    is_there = number in store.versions(name)
-    tuned = database.load(name, number, store.manifest(name, number).digest if is_there else None)
+    tuned = database.load(
+        name,
+        number,
+        store.manifest(name, number).digest if number in store.versions(name) else None,
+    )
     if tuned is None:
         return False
     n_old = len(tuned.thresholds)

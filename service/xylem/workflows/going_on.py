@@ -356,8 +356,12 @@ def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
     calibration = (
         {CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}
     )
-    feedback = {**learnt_feedback(base.arrays), **request.origin.get(FEEDBACK, {})}
-    return {**request.origin, "parent": parent_of(base.manifest), FEEDBACK: feedback, **calibration}
+    return {
+        **request.origin,
+        "parent": parent_of(base.manifest),
+        FEEDBACK: {**learnt_feedback(base.arrays), **request.origin.get(FEEDBACK, {})},
+        **calibration,
+    }
 
 
 def check_base(base: Model, request: TrainRequest, operation: str) -> None:

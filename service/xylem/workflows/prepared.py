@@ -136,12 +136,11 @@ def prepare(
 def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:
     """Return the rows of a data set with a version's features and labels. Raises BadData."""
     featurizer = featurizer_of(base)
-    info = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
     return PreparedRows(
         data=rows_for(dataset, base.labels, featurizer),
         names=base.labels,
         featurizer=featurizer,
-        data_info=info,
+        data_info=DataInfo(dataset.source, dataset.n_rows, dataset.sha256),
         warning=dataset.warning,
         report=dataset.report,
     )
@@ -210,12 +209,11 @@ def prepare_dataset(
     featurizer, rows = fit_featurizer(dataset, parameters, crew, vectors)
     on_progress("features", 1, 1)
     data = TrainingSet(rows, dataset.labels)
-    info = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
     return PreparedRows(
         data=data,
         names=build_names(dataset.names),
         featurizer=featurizer,
-        data_info=info,
+        data_info=DataInfo(dataset.source, dataset.n_rows, dataset.sha256),
         warning=dataset.warning,
         choice=choice,
         report=dataset.report,

@@ -21,8 +21,7 @@ from xylem.workflows.prepared import (
     PreparedSource,
     warnings_of,
 )
-from xylem.workflows.request import Chosen
-from xylem.workflows.request import TrainRequest as TrainRequest
+from xylem.workflows.request import Chosen, TrainRequest
 from xylem_store import (
     Draft,
     Manifest,

@@ -15,11 +15,9 @@ from xylem.base import BadInstance, BadModel, BadParameter
 from xylem.extras.encoder.folder import CONFIG, read_folder
 from xylem_store import F32, EncoderArrays, json_array, read_json_array
 
-MAX_TOKENS = 128
-"""How many tokens of a text are read, unless another number is chosen."""
+MAX_TOKENS = 128  # how many tokens of a text are read, unless another number is chosen
 
-DIMS_MAX = 4096
-"""The longest vector."""
+DIMS_MAX = 4096  # the longest vector
 
 SENTENCE = "sentence_embedding"
 """The name that exporters give to an output with a vector for the whole text."""
@@ -71,8 +69,9 @@ class Encoder:
             graph_input.name: (_INPUTS[graph_input.name], _INTEGERS[graph_input.type])
             for graph_input in self._session.get_inputs()
         }
-        pooling = read_json_array(arrays.by_name, CONFIG).get("pooling")
-        self._output, self.pooling = _choose_output(self._session.get_outputs(), pooling)
+        self._output, self.pooling = _choose_output(
+            self._session.get_outputs(), read_json_array(arrays.by_name, CONFIG).get("pooling")
+        )
         self.dims = 0  # until a text has been encoded
         try:
             self.dims = len(self.encode(_PROBE * max_tokens))

@@ -11,11 +11,9 @@ from xylem.engine import Norm
 from xylem.extras.importers.files import ModelFile
 from xylem_store import F32, I64, Chunk, Link, Tree
 
-DEPTH_MAX = 1000
-"""The most levels of a tree."""
+DEPTH_MAX = 1000  # the most levels of a tree
 
-IDS_MAX = (1 << 31) - 2
-"""The most labels, features or nodes of an imported model."""
+IDS_MAX = (1 << 31) - 2  # the most labels, features or nodes of an imported model
 
 Setting = bool | int | float | str | None
 
@@ -245,5 +243,9 @@ class Nested:
     @property
     def branches(self) -> Branches:
         """Return the shape of the tree."""
-        child = np.array([node for nodes in self.children for node in nodes], np.int64)
-        return Branches(offsets(map(len, self.children)), child, np.array(self.labels, np.int64), 0)
+        return Branches(
+            offsets(map(len, self.children)),
+            np.array([node for nodes in self.children for node in nodes], np.int64),
+            np.array(self.labels, np.int64),
+            0,
+        )

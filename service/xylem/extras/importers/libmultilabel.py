@@ -17,7 +17,6 @@ from xylem.extras.importers.foreign import (
     ForeignColumns,
     Imported,
     Nested,
-    Setting,
     check_columns,
     chunk_of_columns,
     plant,
@@ -75,7 +74,6 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
         "trees of the same features and labels",
         "others",
     )
-    settings: dict[str, Setting] = {"trees": len(trees), "prob_A": SLOPE}
     return Imported(
         trees=list(trees),
         link="logistic",
@@ -83,7 +81,7 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
         all_labels=True,
         n_features=n_features[0],
         norm="none",
-        settings=settings,
+        settings={"trees": len(trees), "prob_A": SLOPE},
     )
 
 
@@ -260,9 +258,13 @@ def _array(file: ModelFile, item: Any, kind: str) -> NDArray[Any]:
         describe(dtype),
     )
     code = dtype.args[0]
-    is_little_endian = type(dtype.state) is tuple and len(dtype.state) > 1 and dtype.state[1] == "<"
     file.expect(
-        type(code) is str and code in _DTYPES and code[0] == kind and is_little_endian,
+        type(code) is str
+        and code in _DTYPES
+        and code[0] == kind
+        and type(dtype.state) is tuple
+        and len(dtype.state) > 1
+        and dtype.state[1] == "<",
         f"numbers of type {kind}4 or {kind}8, little-endian",
         describe(code),
     )

@@ -16,8 +16,7 @@ from typing import Any
 
 from xylem.extras.importers.files import ModelFile
 
-NAME_MAX = 200
-"""The most characters of a module's name and the name of an object in it, together."""
+NAME_MAX = 200  # the most characters of a module's name and the name of an object in it, together
 
 
 @dataclass(slots=True, eq=False)
@@ -167,8 +166,7 @@ class _Machine:
 
     def note_state(self) -> None:
         """Store, in the stub on top of the stack, the state that Python would give the object."""
-        state = self._pop()
-        self._top(Stub).state = state
+        self._top(Stub).state = self._pop()
 
 
 _ARGUMENTS = frozenset(

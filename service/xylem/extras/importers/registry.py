@@ -225,8 +225,9 @@ def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer
 def widen(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
     """Return an ensemble for rows with n_features features; the new ones have no weights."""
     directory = ensemble.directory
-    n_added = n_groups(n_features) - directory.shape[1]
-    added_groups: U32 = np.zeros((len(directory), n_added, 2), np.uint32)
+    added_groups: U32 = np.zeros(
+        (len(directory), n_groups(n_features) - directory.shape[1], 2), np.uint32
+    )
     # a group starts at the block after those of the groups before it: here after all of the chunk's
     added_groups[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]
     return ensemble._replace(directory=np.concatenate([directory, added_groups], axis=1))

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from xylem.base import BadModel, what_is
 from xylem.extras.importers.files import ModelFile
 
-MEMBER_BYTES_MAX = 1 << 30
-"""The most bytes of a file in an archive, unpacked."""
+MEMBER_BYTES_MAX = 1 << 30  # the most bytes of a file in an archive, unpacked
 
 SCALAR_BYTES_MAX = 1 << 11
 """The most bytes of a file with one number, unpacked: a header and the number."""

@@ -21,8 +21,7 @@ from xylem.base import (
 )
 from xylem_store import package_folders, source_digest
 
-CONNECT_SECONDS = 10.0
-"""The longest wait for an address to accept a connection."""
+CONNECT_SECONDS = 10.0  # the longest wait for an address to accept a connection
 
 NODE_SECONDS = 120.0
 """The longest wait for a node's versions: its first process imports for a while."""

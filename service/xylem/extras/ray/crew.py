@@ -33,8 +33,7 @@ from xylem.base import (
 )
 from xylem.extras.ray.cluster import call_on_nodes, connect
 
-RETRIES = 10
-"""How often a step is begun again after its process or node has died."""
+RETRIES = 10  # how often a step is begun again after its process or node has died
 
 BUNDLE_SECONDS = 0.5
 """The time that a bundle of items should take: a task alone costs some milliseconds."""
@@ -42,8 +41,7 @@ BUNDLE_SECONDS = 0.5
 BUNDLE_MAX = 256
 
 LOG_MAX = 4000  # most characters of a failed step's output and stack frames that are logged
-LOOK_SECONDS = 30.0
-"""The pause between two looks at the number of processors, if no step ends."""
+LOOK_SECONDS = 30.0  # the pause between two looks at the number of processors, if no step ends
 
 # looks in a row that may find no processor: new nodes may be starting
 IDLE_LOOKS_MAX = 20

@@ -126,9 +126,11 @@ def draw_bands(bands: Sequence[Band]) -> str:
     figure, axes = new_chart()
     width = 0.8 / len(KS)
     for i, k in enumerate(KS):
-        shares = [float(band[f"P@{k}"] or 0.0) for band in bands]
         axes.bar(
-            [place + (i - 1) * width for place in range(len(bands))], shares, width, label=f"P@{k}"
+            [place + (i - 1) * width for place in range(len(bands))],
+            [float(band[f"P@{k}"] or 0.0) for band in bands],
+            width,
+            label=f"P@{k}",
         )
     axes.set_xticks(range(len(bands)), [str(band["band"]) for band in bands])
     axes.set(xlabel="training rows of the label", ylabel="percent", ylim=(0, 100))
@@ -197,8 +199,7 @@ def _svg(figure: Figure, salt: str) -> str:
 
 FILE_NAME = "report.html"
 
-LABELS_MAX = 50
-"""At most so many labels are listed: those with the most wrong decisions."""
+LABELS_MAX = 50  # at most so many labels are listed: those with the most wrong decisions
 
 _RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
 

@@ -13,8 +13,7 @@ from xylem.trainers import trainer
 if TYPE_CHECKING:
     from optuna import Trial
 
-TRAINER = "trainer"
-"""The name of the first choice of a trial."""
+TRAINER = "trainer"  # the name of the first choice of a trial
 
 
 class Range(NamedTuple):
