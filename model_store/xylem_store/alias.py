@@ -90,15 +90,12 @@ class Alias(NamedTuple):
 
     def split(self) -> dict[str, Any]:
         """Return the canary and the shadow for JSON, their parts as fractions of 1."""
-        canary = self.canary and {
-            "version": self.canary.version,
-            "weight": self.canary.parts / PARTS,
+        return {
+            "canary": self.canary
+            and {"version": self.canary.version, "weight": self.canary.parts / PARTS},
+            "shadow": self.shadow
+            and {"version": self.shadow.version, "share": self.shadow.parts / PARTS},
         }
-        shadow = self.shadow and {
-            "version": self.shadow.version,
-            "share": self.shadow.parts / PARTS,
-        }
-        return {"canary": canary, "shadow": shadow}
 
     def check(self) -> None:
         """Check that versions and parts fit together.

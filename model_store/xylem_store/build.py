@@ -152,18 +152,20 @@ def build_ensemble(
     bias[len(trees) :] = np.concatenate(
         [np.empty(0, np.float32), *(chunk.bias for chunk in chunks if chunk is not None)]
     )
-    ensemble = TreeEnsemble(
-        child_ptr=child_ptr.astype(np.int32),
-        parent=parent,
-        node_label=node_label,
-        label_leaf=_label_leaf(trees, tree_of, node_label, n_labels),
-        node_chunk=node_chunk,
-        node_bias=bias,
-        node_scale=np.empty(0, np.float32),
-        **packed,
-        **_pack_leaves(trees, tree_of, local_of),
+    return store_weights(
+        TreeEnsemble(
+            child_ptr=child_ptr.astype(np.int32),
+            parent=parent,
+            node_label=node_label,
+            label_leaf=_label_leaf(trees, tree_of, node_label, n_labels),
+            node_chunk=node_chunk,
+            node_bias=bias,
+            node_scale=np.empty(0, np.float32),
+            **packed,
+            **_pack_leaves(trees, tree_of, local_of),
+        ),
+        weights,
     )
-    return store_weights(ensemble, weights)
 
 
 def put_chunks(new: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsemble:

@@ -107,8 +107,9 @@ class EncoderInfo(NamedTuple):
 
     def render(self) -> bytes:
         """Return the bytes of its document."""
-        entries = {name: info._asdict() for name, info in self.arrays.items()}
-        return render_sealed({"arrays": entries})
+        return render_sealed(
+            {"arrays": {name: info._asdict() for name, info in self.arrays.items()}}
+        )
 
 
 def remove_unused(fs: FileSystem, root: Path) -> None:

@@ -261,14 +261,14 @@ def _shape(value: Any, where: str) -> tuple[int, ...]:
     return sizes
 
 
-def _is_parameter(value: Any) -> bool:
-    return all(map(is_scalar, value if type(value) is list else [value]))
-
-
 _FINITE = checked("a finite number", lambda value: type(value) in (int, float) and is_scalar(value))
 _COUNT = integer(0, (1 << 63) - 1)
 _PARAMETERS = object_of(
-    checked("a string, number, boolean, null, or a list of such", _is_parameter), ITEMS_MAX
+    checked(
+        "a string, number, boolean, null, or a list of such",
+        lambda value: all(map(is_scalar, value if type(value) is list else [value])),
+    ),
+    ITEMS_MAX,
 )
 _FACTS: dict[str, Check] = {
     "schema_version": _schema,

@@ -135,15 +135,17 @@ def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows
             feature_ptr=label_offsets[:1],
             row_label_ptr=label_offsets[:1],
         )
-    sizes: dict[str, int | str] = {
-        "label_ptr": n_labels + 1,
-        "other_ptr": n_labels + 1,
-        "value": "row",
-        "feature_ptr": "feature+1",
-        "row_label_ptr": "scale+1",
-        "other_share": "other_label",
-    }
-    return take_group(arrays, NEAR, NearRows, **sizes)
+    return take_group(
+        arrays,
+        NEAR,
+        NearRows,
+        label_ptr=n_labels + 1,
+        other_ptr=n_labels + 1,
+        value="row",
+        feature_ptr="feature+1",
+        row_label_ptr="scale+1",
+        other_share="other_label",
+    )
 
 
 def check_near(near: NearRows, n_columns: int) -> None:

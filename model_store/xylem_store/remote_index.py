@@ -91,10 +91,9 @@ class RemoteIndex(NamedTuple):
         models = {}
         for name, model in self.models.items():
             aliases = {alias: document.fields() for alias, document in model.aliases.items()}
-            digests = {str(version): digest for version, digest in model.digests.items()}
             models[name] = {
                 "aliases": aliases,
-                "digests": digests,
+                "digests": {str(version): digest for version, digest in model.digests.items()},
                 "label_info": model.label_info and model.label_info._asdict(),
             }
         data = render_sealed({"generation": self.generation, "models": models})

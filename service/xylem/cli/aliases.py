@@ -288,12 +288,16 @@ def history(
         history_facts(model, move) for move in registry_of(store).history(model, alias, limit=limit)
     ]
     fields = ("at", "alias", "action", "from_version", "to_version", "who", "why")
-    rows = [
-        ["" if change[name] is None else str(change[name]) for name in fields] for change in changes
-    ]
     print_list(
         json,
         {"model": model, "history": changes},
-        (model, ("when", "alias", "what", "from", "to", "who", "why"), rows),
+        (
+            model,
+            ("when", "alias", "what", "from", "to", "who", "why"),
+            [
+                ["" if change[name] is None else str(change[name]) for name in fields]
+                for change in changes
+            ],
+        ),
         f"{model}: no alias has moved",
     )

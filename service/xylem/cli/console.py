@@ -38,6 +38,14 @@ def print_json(value: object) -> None:
     sys.stdout.flush()
 
 
+def print_summary(json: bool, facts: object, title: str, summary: Mapping[str, object]) -> None:
+    """Print the facts with `json`, else a title and a summary of them."""
+    if json:
+        print_json(facts)
+    else:
+        print_facts(title, summary)
+
+
 def print_result(json: bool, line: str, **facts: object) -> None:
     """Print what was done: a line for a person, or with `json` the facts for a machine."""
     if json:

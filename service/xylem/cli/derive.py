@@ -1,7 +1,7 @@
 """`xylem extend`, `calibrate`, `import-vectorizer`: a new version made from another one."""
 
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from typer import Option
 
@@ -81,9 +81,6 @@ def extend(
     print_report(report, store, json)
 
 
-_HEADS = ("scores", "predictions", "mean score", "true")
-
-
 @grouped
 def calibrate(
     model: Model,
@@ -119,7 +116,17 @@ def calibrate(
         return
     for stage, bins in facts["reliability"].items():
         print_table(
-            f"{stage.capitalize()}: the first labels of each row", _HEADS, list(map(_cells, bins))
+            f"{stage.capitalize()}: the first labels of each row",
+            ("scores", "predictions", "mean score", "true"),
+            [
+                (
+                    f"{score_bin['low']:.2f} - {score_bin['high']:.2f}",
+                    f"{score_bin['n']:,}",
+                    f"{score_bin['mean_score']:.3f}",
+                    f"{score_bin['share_true']:.3f}",
+                )
+                for score_bin in bins
+            ],
         )
     errors = facts["calibration_error"]
     print_facts(
@@ -132,15 +139,6 @@ def calibrate(
             "after, each half by a fit to the other": f"{errors['after']:.3f}",
             "tuned thresholds": "none: they were for other scores; call xylem thresholds",
         },
-    )
-
-
-def _cells(score_bin: dict[str, Any]) -> tuple[str, str, str, str]:
-    return (
-        f"{score_bin['low']:.2f} - {score_bin['high']:.2f}",
-        f"{score_bin['n']:,}",
-        f"{score_bin['mean_score']:.3f}",
-        f"{score_bin['share_true']:.3f}",
     )
 
 

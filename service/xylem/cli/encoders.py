@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Option
 
 from xylem.base import load_extra
-from xylem.cli.console import mebibytes, print_facts, print_json, print_list, print_result
+from xylem.cli.console import mebibytes, print_list, print_result, print_summary
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir
 from xylem.cli.places import store_at
 
@@ -52,14 +52,17 @@ def add(
 def list_encoders(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """List the encoders that have a name."""
     facts = [_facts(info) for info in store_at(store).encoders.list()]
-    cells = [
-        (info["name"], info["digest"][:12], mebibytes(info["bytes"]), info["versions"])
-        for info in facts
-    ]
     print_list(
         json,
         {"encoders": facts},
-        (str(store), ("encoder", "content", "size", "versions"), cells),
+        (
+            str(store),
+            ("encoder", "content", "size", "versions"),
+            [
+                (info["name"], info["digest"][:12], mebibytes(info["bytes"]), info["versions"])
+                for info in facts
+            ],
+        ),
         f"No encoders in {store}. Add one: xylem encoders add NAME DIR",
     )
 
@@ -74,10 +77,8 @@ def show(name: EncoderName, store: StoreDir = DEFAULT_STORE, json: Json = False)
         **_facts(encoders.info(name)),
         **read_json_array(encoders.open(name).by_name, "encoder/config"),
     }
-    if json:
-        print_json(facts)
-    else:
-        print_facts(f"encoder {name}", {**facts, "bytes": mebibytes(facts["bytes"])})
+    summary = {**facts, "bytes": mebibytes(facts["bytes"])}
+    print_summary(json, facts, f"encoder {name}", summary)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from xylem.cli.console import flat, print_facts, print_json, print_list
+from xylem.cli.console import flat, print_json, print_list, print_summary
 from xylem.cli.options import Json, grouped
 from xylem.cli.places import Place, opened_place
 
@@ -79,12 +79,18 @@ def list_jobs(
         job_facts = [_facts(job) for job in jobs.jobs(state, model, kind, limit)]
     place_name = str(place.url or place.store)
     columns = ("id", "kind", "model", "state", "created", "progress")
-    rows = [
-        [*(job[name] for name in columns[:-1]), job["error"] or _far(job["progress"])]
-        for job in job_facts
-    ]
     print_list(
-        json, {"jobs": job_facts}, (place_name, columns, rows), f"No such jobs in {place_name}"
+        json,
+        {"jobs": job_facts},
+        (
+            place_name,
+            columns,
+            [
+                [*(job[name] for name in columns[:-1]), job["error"] or _far(job["progress"])]
+                for job in job_facts
+            ],
+        ),
+        f"No such jobs in {place_name}",
     )
 
 
@@ -98,12 +104,8 @@ def _add(name: str, method: str, help_text: str) -> None:
     def command(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
         with opened_place(context, place, _local) as jobs:
             facts = _facts(getattr(jobs, method)(job))
-        if json:
-            print_json(facts)
-            return
-        print_facts(
-            facts["id"], flat({name: value for name, value in facts.items() if value is not None})
-        )
+        summary = flat({name: value for name, value in facts.items() if value is not None})
+        print_summary(json, facts, facts["id"], summary)
 
     app.command(name, help=help_text)(grouped(command))
 

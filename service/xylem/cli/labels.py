@@ -9,7 +9,14 @@ import typer
 from typer import Argument, Option
 
 from xylem.base import BadInput, BadParameter
-from xylem.cli.console import print_facts, print_json, print_line, print_result, print_table
+from xylem.cli.console import (
+    print_facts,
+    print_json,
+    print_line,
+    print_result,
+    print_summary,
+    print_table,
+)
 from xylem.cli.options import DEFAULT_STORE, Json, Model, ModelName, StoreDir
 from xylem.cli.places import open_model, store_at
 
@@ -86,14 +93,9 @@ def label_info(
 
 
 def _print(info: Attached, json: bool) -> None:
-    facts: dict[str, Any] = info._asdict()
-    if json:
-        print_json(facts)
-        return
-    print_facts(
-        f"Label info of {info.model}",
-        {name.replace("_", " "): value for name, value in facts.items() if name != "model"},
-    )
+    facts = info._asdict()
+    summary = {name.replace("_", " "): value for name, value in facts.items() if name != "model"}
+    print_summary(json, facts, f"Label info of {info.model}", summary)
 
 
 _LISTED_TREES_MAX = 5  # most trees with a column in the table; --json has all
@@ -189,16 +191,20 @@ def tree(
         [name_of(opened_model.labels, int(label)) for label in node.labels] for node in nodes
     ]
     if json:
-        node_facts = [
-            {"place": node.place, "n_labels": node.n_labels, "n_rows": node.n_rows, "labels": names}
-            for node, names in zip(nodes, label_names, strict=True)
-        ]
         print_json(
             {
                 "model": name,
                 "version": opened_model.manifest.version,
                 "tree": number,
-                "nodes": node_facts,
+                "nodes": [
+                    {
+                        "place": node.place,
+                        "n_labels": node.n_labels,
+                        "n_rows": node.n_rows,
+                        "labels": names,
+                    }
+                    for node, names in zip(nodes, label_names, strict=True)
+                ],
             }
         )
         return

@@ -70,14 +70,17 @@ def list_schedules(context: typer.Context, place: Place, json: Json = False) -> 
         schedule_facts = schedules.schedules()
     place_name = str(place.url or place.store)
     columns = ("id", "kind", "model", "alias", "when", "runs", "last_job")
-    rows = [
-        [str({**schedule, "when": _when(schedule)}[c] or "") for c in columns]
-        for schedule in schedule_facts
-    ]
     print_list(
         json,
         {"schedules": schedule_facts},
-        (place_name, columns, rows),
+        (
+            place_name,
+            columns,
+            [
+                [str({**schedule, "when": _when(schedule)}[c] or "") for c in columns]
+                for schedule in schedule_facts
+            ],
+        ),
         f"No schedules in {place_name}",
     )
 

@@ -6,7 +6,13 @@ from typing import Annotated, Literal, NamedTuple
 from typer import Option
 
 from xylem.base import BadParameter, file_path, n_threads, ready_database
-from xylem.cli.console import print_facts, print_json, print_table, progress
+from xylem.cli.console import (
+    print_facts,
+    print_json,
+    print_summary,
+    print_table,
+    progress,
+)
 from xylem.cli.options import (
     DEFAULT_STORE,
     FORMATS,
@@ -200,11 +206,8 @@ def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> Non
                 database, name, version, opened_model.manifest.digest, switch=candidate.switch
             )
     facts = {"model": name, "version": version, "epoch": epoch}
-    if json:
-        print_json(facts)
-    else:
-        outcome = "switched on" if candidate.switch else "dropped"
-        print_facts("started anew" if candidate.reset else outcome, facts)
+    outcome = "switched on" if candidate.switch else "dropped"
+    print_summary(json, facts, "started anew" if candidate.reset else outcome, facts)
 
 
 def _kappa_of(text: str | None) -> float | Literal["auto"] | None:

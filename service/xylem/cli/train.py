@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from xylem.base import file_path, n_threads, opened_database, ready_database
 from xylem.cli.aliases import store_to_publish
-from xylem.cli.console import mebibytes, print_facts, print_json, progress
+from xylem.cli.console import mebibytes, print_facts, print_json, print_summary, progress
 from xylem.cli.options import (
     DEFAULT_STORE,
     TRAINER_NAMES,
@@ -141,10 +141,9 @@ def print_report(report: TrainReport, store: Path, json: bool) -> None:
     """Print what was published, with the warnings about it."""
     for warning in report.warnings or ():
         typer.echo(f"xylem: warning: {warning}", err=True)
-    if json:
-        print_json({name: value for name, value in report._asdict().items() if value is not None})
-        return
-    print_facts(f"Published {report.model}@{report.version} in {store}", _facts_of(report))
+    facts = {name: value for name, value in report._asdict().items() if value is not None}
+    title = f"Published {report.model}@{report.version} in {store}"
+    print_summary(json, facts, title, _facts_of(report))
 
 
 def make_latest(store: Store, report: TrainReport) -> None:

@@ -120,13 +120,15 @@ def tune(
             show,
         )
     if json:
-        facts = {
-            "model": model,
-            "version": report.version,
-            "metric": search_options.metric,
-            "best": best._asdict(),
-        }
-        print_json({**facts, "trials": [trial._asdict() for trial in trials]})
+        print_json(
+            {
+                "model": model,
+                "version": report.version,
+                "metric": search_options.metric,
+                "best": best._asdict(),
+                "trials": [trial._asdict() for trial in trials],
+            }
+        )
         return
     print_table(
         f"The best of {len(trials)} trials on held-out rows; percent",

@@ -155,14 +155,13 @@ def choose_features(
         if outcomes[candidate, best_lead].precision >= best - TOLERANCE
     )
     outcome = outcomes[chosen, best_lead]
-    choice = FeatureChoice(
+    return _parameters(chosen, best_lead, auto), FeatureChoice(
         chosen=outcome.features,
         gained=round(outcome.precision - outcomes[PLAIN, 0].precision, 2),
         rows=held_out.n_rows + training.n_rows,
         held_out=held_out.n_rows,
         tried=list(outcomes.values()),
     )
-    return _parameters(chosen, best_lead, auto), choice
 
 
 def choose_weight(
@@ -194,7 +193,7 @@ def choose_weight(
     best = max(range(len(tried)), key=lambda i: tried[i].precision)  # the first of equals
     gained = tried[best].precision - tried[0].precision
     chosen = best if gained > TOLERANCE else 0  # without vectors a search costs less
-    choice = FeatureChoice(
+    return candidates[chosen], FeatureChoice(
         chosen=", ".join([*([] if earlier is None else [earlier.chosen]), tried[chosen].features]),
         gained=round(
             tried[chosen].precision - tried[0].precision + (earlier.gained if earlier else 0), 2
@@ -203,7 +202,6 @@ def choose_weight(
         held_out=held_out.n_rows,
         tried=[*(earlier.tried if earlier else ()), *tried],
     )
-    return candidates[chosen], choice
 
 
 def choose_field_weight(
@@ -241,14 +239,13 @@ def choose_field_weight(
         )
     on_progress("choose weight of a field", len(tried), len(FIELD_WEIGHTS))
     best = max(tried, key=lambda outcome: outcome.precision)  # the first of equals
-    choice = FeatureChoice(
+    return _weighted(dataset, FIELD_WEIGHTS[tried.index(best)]), FeatureChoice(
         chosen=best.features,
         gained=round(best.precision - tried[0].precision, 2),
         rows=held_out.n_rows + training.n_rows,
         held_out=held_out.n_rows,
         tried=tried,
     )
-    return _weighted(dataset, FIELD_WEIGHTS[tried.index(best)]), choice
 
 
 def _weighted(dataset: Dataset, weight: int) -> Dataset:
@@ -345,18 +342,19 @@ def trial_model(trained: Trained, n_labels: int, n_features: int, trainer: str =
 
     Its labels are named by their ids.
     """
-    draft = Draft(
-        kind=trained.kind,
-        link=trained.link,
-        weights="float32",
-        n_features=n_features,
-        trainer=TrainerInfo(trainer, trained.parameters),
-        seed=0,
-        data=DataInfo("trial", 1, "0" * 64),
-        metrics={},
-        features={"kind": "raw"},
-        ensemble=trained.ensemble,
-        labels=build_names(map(str, range(n_labels))),
-        extra=trained.extra,
+    return model_of(
+        Draft(
+            kind=trained.kind,
+            link=trained.link,
+            weights="float32",
+            n_features=n_features,
+            trainer=TrainerInfo(trainer, trained.parameters),
+            seed=0,
+            data=DataInfo("trial", 1, "0" * 64),
+            metrics={},
+            features={"kind": "raw"},
+            ensemble=trained.ensemble,
+            labels=build_names(map(str, range(n_labels))),
+            extra=trained.extra,
+        )
     )
-    return model_of(draft)

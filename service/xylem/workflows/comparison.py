@@ -152,15 +152,16 @@ def _predict_side(
     ranked = predictor.predict(rows, PredictOptions(top_r=TOP_R), request.threads)
     decided = None
     if decides and side.tuned is not None:
-        decisions = predict_all(
-            predictor,
-            rows,
-            predictor.node_thresholds(side.tuned.thresholds),
-            request.threads,
-            lambda done: show("decide", done, rows.n_rows),
-            side.tuned.aim.limit,
+        decided = PredictedRows(
+            *predict_all(
+                predictor,
+                rows,
+                predictor.node_thresholds(side.tuned.thresholds),
+                request.threads,
+                lambda done: show("decide", done, rows.n_rows),
+                side.tuned.aim.limit,
+            )
         )
-        decided = PredictedRows(*decisions)
     return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)
 
 

@@ -39,12 +39,14 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
         figures = estimate_blocks(request.trainer, parameters, source, tools)
         assert isinstance(parameters, ClassifierParameters)  # other trainers have no blocks
         worker = block_bytes(source.census.n_features, parameters.memory_mib, crew.most_rows)
-        needs = {
-            "held_bytes": crew.held_bytes,
-            "worker_bytes": worker,
-            "driver_bytes": peak_memory_bytes(),
+        return {
+            **figures,
+            "blocks": {
+                "held_bytes": crew.held_bytes,
+                "worker_bytes": worker,
+                "driver_bytes": peak_memory_bytes(),
+            },
         }
-        return {**figures, "blocks": needs}
     data = prepare_in_memory(request, chosen, crew, on_progress).data
     figures = estimate(request.trainer, parameters, data, tools)
     if request.ray is None:

@@ -20,6 +20,8 @@ from xylem.engine import (
 from xylem.evaluation import (
     LEAST_THRESHOLD,
     USUAL_EMPTY,
+    A,
+    B,
     EmptyConvention,
     LabelCounts,
     Labelled,
@@ -27,16 +29,19 @@ from xylem.evaluation import (
     ReliabilityBin,
     ThresholdPoint,
     ThresholdSweep,
+    Truth,
     calibration_error,
     constants_of,
     count_labels,
+    f_measures,
     mark_true,
+    propensities,
+    ranking_metrics,
     reliability,
 )
 from xylem.thresholds import Tuned
-from xylem.workflows.report import Report, evaluation_report
 from xylem.workflows.stored_figures import Band, frequency_bands, kept_figures
-from xylem_store import F32, U8, Model, has_calibration, has_rerank, name_of
+from xylem_store import F32, I64, U8, Model, has_calibration, has_rerank, name_of
 
 TOP_R = 5  # the number of labels that rankings are measured on, and that are timed
 
@@ -56,6 +61,10 @@ RERANKED = (
 
 _REPEATS = 5
 _SECONDS_MAX = 10.0
+
+
+Report = dict[str, float | int | str | None]
+"""Figures by name; None for a figure that cannot be computed."""
 
 
 class Evaluation(NamedTuple):
@@ -326,3 +335,41 @@ def _us_per_row(predictor: Searcher, rows: SparseRows, on_progress: OnProgress) 
         seconds.append(time.perf_counter() - start)
     on_progress("time", _REPEATS, _REPEATS)
     return 1e6 * median(seconds) / rows.n_rows
+
+
+def evaluation_report(
+    ranked: PredictedRows,
+    decided: PredictedRows,
+    truth: Truth,
+    label_counts: I64 | None,
+    n_training_rows: int,
+    *,
+    empty: EmptyConvention = USUAL_EMPTY,
+    constants: tuple[float, float] = (A, B),
+) -> Report:
+    """Return every figure of an evaluation: percentages, `rows`, `empty_label_convention`.
+
+    ranked        the first labels of each row (at least five, if there are so many)
+    decided       the labels of each row at the thresholds that are measured
+    truth         the true labels
+    label_counts  int64[K], training rows of each label, for the propensities; None if they are not
+                  known (models of other libraries): then the propensity-scored figures are None
+    constants     a and b of the propensities
+
+    Raises ValueError if the numbers of rows differ.
+    """
+    is_known = label_counts is not None and n_training_rows > 0
+    if label_counts is None or not is_known:
+        label_counts = np.zeros(truth.labels.n_labels, np.int64)
+        n_training_rows = 1
+    ranking = ranking_metrics(
+        ranked,
+        truth,
+        propensities(label_counts, n_training_rows, *constants),
+        float(propensities(0, n_training_rows, *constants)),
+    )
+    scored: Report = {
+        name: None if name.startswith("PS") and not is_known else value
+        for name, value in ranking.items()
+    }
+    return {"rows": truth.labels.n_rows, **scored, **f_measures(decided, truth, empty)._asdict()}

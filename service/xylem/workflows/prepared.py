@@ -208,9 +208,8 @@ def prepare_dataset(
         )
     featurizer, rows = fit_featurizer(dataset, parameters, crew, vectors)
     on_progress("features", 1, 1)
-    data = TrainingSet(rows, dataset.labels)
     return PreparedRows(
-        data=data,
+        data=TrainingSet(rows, dataset.labels),
         names=build_names(dataset.names),
         featurizer=featurizer,
         data_info=DataInfo(dataset.source, dataset.n_rows, dataset.sha256),

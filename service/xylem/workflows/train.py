@@ -392,12 +392,17 @@ def record(work: TrainingWork) -> TrainingWork:
         origin = {**origin, "libraries": libraries}
     if origin and "data" in report:  # rows in memory have no origin
         origin = {**origin, "data": report["data"]}
-    arrays = {
-        REPORT: json_array(REPORT, report),
-        **origin_arrays(origin, work.request.made_for),
-    }
     return replace(
-        work, draft=replace(work.draft, extra={**work.draft.extra, **arrays}), origin=origin
+        work,
+        draft=replace(
+            work.draft,
+            extra={
+                **work.draft.extra,
+                REPORT: json_array(REPORT, report),
+                **origin_arrays(origin, work.request.made_for),
+            },
+        ),
+        origin=origin,
     )
 
 

@@ -196,8 +196,7 @@ def _choose_output(outputs: Any, pooling: object) -> tuple[str, str]:
 
     pooling  as requested; None: the graph's own output for the text, which must have its usual name
     """
-    names = [output.name for output in outputs]
-    if pooling is None and SENTENCE in names:
+    if pooling is None and SENTENCE in [output.name for output in outputs]:
         pooling = "output"
     if pooling not in _RANKS:
         raise BadModel(

@@ -127,23 +127,25 @@ def import_model(
             f"in {n_chunks} nodes"
         )
     labels = _label_table(foreign_model, path, label_names)
-    draft = Draft(
-        kind="label-tree",
-        link=foreign_model.link,
-        weights=weights,
-        n_features=foreign_model.n_features,
-        trainer=TrainerInfo(f"import-{system}", foreign_model.settings),
-        seed=0,
-        data=DataInfo(path.resolve().name, 0, files.sha256),
-        metrics={},
-        features=as_config(RawParameters(norm=foreign_model.norm)),
-        ensemble=store_as(
-            build_ensemble(foreign_model.trees, labels.n_names, foreign_model.n_features),
-            weights,
+    return store.publish(
+        name,
+        Draft(
+            kind="label-tree",
+            link=foreign_model.link,
+            weights=weights,
+            n_features=foreign_model.n_features,
+            trainer=TrainerInfo(f"import-{system}", foreign_model.settings),
+            seed=0,
+            data=DataInfo(path.resolve().name, 0, files.sha256),
+            metrics={},
+            features=as_config(RawParameters(norm=foreign_model.norm)),
+            ensemble=store_as(
+                build_ensemble(foreign_model.trees, labels.n_names, foreign_model.n_features),
+                weights,
+            ),
+            labels=labels,
         ),
-        labels=labels,
     )
-    return store.publish(name, draft)
 
 
 def _label_table(foreign_model: Imported, path: Path, label_names: Path | None) -> NameTable:
@@ -218,8 +220,12 @@ def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer
     if isinstance(parameters, CharsParameters):
         return CharsFeaturizer(parameters, WeightedNames(vectorizer.names, vectorizer.idf))
     assert isinstance(parameters, TfidfParameters)
-    forms = forms_of_list(parameters, vectorizer.stop_words) if vectorizer.stop_words else None
-    return TfidfFeaturizer(parameters, vectorizer.names, vectorizer.idf, forms)
+    return TfidfFeaturizer(
+        parameters,
+        vectorizer.names,
+        vectorizer.idf,
+        forms_of_list(parameters, vectorizer.stop_words) if vectorizer.stop_words else None,
+    )
 
 
 def widen(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:

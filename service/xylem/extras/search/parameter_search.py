@@ -135,10 +135,9 @@ def search(
     """
     fixed = _check(request)
     if rows is None:
-        training_request = TrainRequest(
+        dataset = TrainRequest(
             trainer="", data=request.data, label_names=request.label_names, columns=request.columns
-        )
-        dataset = training_request.read(on_progress)
+        ).read(on_progress)
         valid = None
         if request.valid is not None:
             valid = read_dataset(
