@@ -9,7 +9,6 @@ process.
 """
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import mmap
@@ -17,14 +16,14 @@ import os
 import stat
 import weakref
 from collections.abc import Iterable, Iterator
-from ctypes import c_int, c_long, c_size_t, c_void_p
+from ctypes import CDLL, addressof, c_int, c_long, c_size_t, c_ubyte, c_void_p, get_errno
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from xylem_store.errors import Corrupt, StoreUnreadable
 
 _FAILED = c_void_p(-1).value
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc = CDLL(None, use_errno=True)
 _libc.mmap.restype = c_void_p
 _libc.mmap.argtypes = c_void_p, c_size_t, c_int, c_int, c_int, c_long
 _libc.munmap.argtypes = c_void_p, c_size_t
@@ -40,8 +39,8 @@ def map_bytes(fd: int, n_bytes: int) -> memoryview:
     """
     address = _libc.mmap(None, n_bytes, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     if address == _FAILED:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    mapped = (ctypes.c_ubyte * n_bytes).from_address(address)
+        raise OSError(get_errno(), os.strerror(get_errno()))
+    mapped = (c_ubyte * n_bytes).from_address(address)
     weakref.finalize(mapped, _libc.munmap, address, n_bytes).atexit = False
     return memoryview(mapped).cast("B").toreadonly()
 
@@ -49,7 +48,7 @@ def map_bytes(fd: int, n_bytes: int) -> memoryview:
 def read_head(mapped: memoryview, n_bytes: int) -> bytes:
     """Return the first bytes of a map, without letting the system read megabytes ahead of them."""
     array: Any = mapped.obj
-    address = ctypes.addressof(array)
+    address = addressof(array)
     _libc.madvise(address, len(mapped), mmap.MADV_RANDOM)
     head = bytes(mapped[:n_bytes])
     _libc.madvise(address, len(mapped), mmap.MADV_NORMAL)

@@ -5,13 +5,12 @@ any unpickling; the model in them is checked against its digests and every invar
 of a store.
 """
 
-import dataclasses
 import datetime
 import errno
 import functools
 import importlib.metadata
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -69,7 +68,7 @@ class StoredArray(NamedTuple):
     info: ArrayInfo
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Draft:
     """The result of a training run, to be published.
 
@@ -94,9 +93,9 @@ class Draft:
     features: Mapping[str, Parameter]
     ensemble: TreeEnsemble
     labels: NameTable
-    extra: Mapping[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
+    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     members: tuple[Manifest, ...] = ()
-    files: Mapping[str, StoredArray] = dataclasses.field(default_factory=dict)
+    files: Mapping[str, StoredArray] = field(default_factory=dict)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by "group/name".
@@ -119,12 +118,12 @@ class Draft:
         )
 
 
-_MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Draft)} & {
-    field.name for field in dataclasses.fields(Manifest)
+_MANIFEST_FIELDS = {entry.name for entry in fields(Draft)} & {
+    entry.name for entry in fields(Manifest)
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Model:
     """An opened version, mapped read-only; it stays valid when the version is deleted.
 

@@ -8,8 +8,7 @@ does not depend on the type of its items.
 from collections.abc import Callable
 from typing import Any
 
-import numba
-from numba import types
+from numba import typeof, types
 
 from xylem_store.compiled.decorators import instruction
 
@@ -22,7 +21,7 @@ def address_of(kernel: Callable[..., Any], return_type: Any, *arguments: Any) ->
     Raises TypeError if the kernel does not return the numba type `return_type`.
     """
     dispatcher: Any = kernel
-    kinds = tuple(map(numba.typeof, arguments))
+    kinds = tuple(map(typeof, arguments))
     dispatcher.compile(kinds)
     overload = dispatcher.overloads[kinds]
     if overload.signature.return_type != return_type:

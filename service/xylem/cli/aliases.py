@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from xylem.base import BadParameter, opened_database
 from xylem.cli.console import print_list, print_result
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from xylem_store import Alias as AliasDocument
     from xylem_store import AliasChange, Cause, Change, Store
 
-app = typer.Typer(help="Aliases and deletions: a part of `xylem models`.")
+app = Typer(help="Aliases and deletions: a part of `xylem models`.")
 
 Version = Annotated[
     str, Argument(metavar="NAME@VERSION", help="A version of a model; with --end, a model's name.")

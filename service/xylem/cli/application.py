@@ -10,7 +10,6 @@ from copy import copy
 from typing import Annotated
 
 import typer
-from typer import Option
 from typer.main import get_command_name
 from typer.models import CommandInfo
 
@@ -109,7 +108,7 @@ def _without_options(command: CommandInfo) -> CommandInfo:
 def _root(
     version: Annotated[
         bool,
-        Option(
+        typer.Option(
             "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from xylem.base import BadParameter
 from xylem.cli.aliases import Reason, cause_of, registry_of
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from xylem.admin import Denial
     from xylem_store import LabelChange
 
-app = typer.Typer(help="Denied labels: a part of `xylem models`.")
+app = Typer(help="Denied labels: a part of `xylem models`.")
 
 LISTED_LABELS_MAX = 20  # most labels in the list for people; --json has all
 

@@ -3,15 +3,14 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from xylem.base import load_extra
 from xylem.cli.console import mebibytes, print_list, print_result, print_summary
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir
 from xylem.cli.places import store_at
 
-app = typer.Typer(
+app = Typer(
     help="Sentence encoders of the store: what texts mean, as numbers.", no_args_is_help=True
 )
 

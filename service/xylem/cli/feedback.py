@@ -10,8 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Option
+from typer import Context, Option, Typer
 from typer.core import TyperGroup
 
 from xylem.base import BadData, BadInput, Unavailable
@@ -42,7 +41,7 @@ class SendsByDefault(TyperGroup):
         return super().parse_args(ctx, args if is_named else ["send", *args])
 
 
-app = typer.Typer(
+app = Typer(
     cls=SendsByDefault,
     no_args_is_help=True,
     help="Feedback: true labels, from which thresholds learn, and the rows that are stored.",
@@ -112,7 +111,7 @@ def send(
 @app.command("export")
 @grouped
 def export_rows(
-    context: typer.Context,
+    context: Context,
     model: ModelName,
     file: Annotated[
         Path, Option("--file", metavar="FILE", help="The file to write, lines of JSON.")
@@ -144,7 +143,7 @@ def export_rows(
 @app.command("delete")
 @grouped
 def delete_rows(
-    context: typer.Context,
+    context: Context,
     model: ModelName,
     place: Place,
     event_id: Annotated[

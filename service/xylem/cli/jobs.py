@@ -6,8 +6,7 @@ from dataclasses import asdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Context, Option, Typer, echo
 
 from xylem.cli.console import flat, print_json, print_list, print_summary
 from xylem.cli.options import Json, grouped
@@ -16,7 +15,7 @@ from xylem.cli.places import Place, opened_place
 if TYPE_CHECKING:
     from xylem.base import Database, Settings
 
-app = typer.Typer(
+app = Typer(
     help="Jobs: training, threshold tuning and batches; of the store, or with --url of a server.",
     no_args_is_help=True,
 )
@@ -50,7 +49,7 @@ def _facts(job: Any) -> dict[str, Any]:
 @app.command("list")
 @grouped
 def list_jobs(
-    context: typer.Context,
+    context: Context,
     place: Place,
     state: Annotated[
         str | None,
@@ -101,7 +100,7 @@ def _add(name: str, method: str, help_text: str) -> None:
     method  of the client, which the functions for a database have too
     """
 
-    def command(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
+    def command(context: Context, job: Id, place: Place, json: Json = False) -> None:
         with opened_place(context, place, _local) as jobs:
             facts = _facts(getattr(jobs, method)(job))
         summary = flat({name: value for name, value in facts.items() if value is not None})
@@ -112,14 +111,14 @@ def _add(name: str, method: str, help_text: str) -> None:
 
 @app.command("log")
 @grouped
-def show_log(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
+def show_log(context: Context, job: Id, place: Place, json: Json = False) -> None:
     """Print the log of a job so far, as lines of JSON."""
     with opened_place(context, place, _local) as jobs:
         text = jobs.log(job)
     if json:
         print_json({"id": job, "log": text})
     else:
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
 
 
 def _far(progress: dict[str, Any] | None) -> str:

@@ -9,8 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Context, Option, Typer, echo
 
 from xylem.base import BadParameter, ready_database
 from xylem.cli.console import cell, print_json, print_line, print_list, print_result
@@ -20,9 +19,7 @@ from xylem.cli.places import Place, opened_place, store_at, user_name
 if TYPE_CHECKING:
     from xylem.base import AccessKeys, Database, Settings
 
-app = typer.Typer(
-    help="Keys of the service: who may predict, send feedback, read metrics, administer."
-)
+app = Typer(help="Keys of the service: who may predict, send feedback, read metrics, administer.")
 
 KeyId = Annotated[
     str, Argument(metavar="ID", help="The id of a key, as `xylem keys list` shows it.")
@@ -133,7 +130,7 @@ def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 
 @grouped
 def usage(
-    context: typer.Context,
+    context: Context,
     place: Place,
     begin: Annotated[
         str | None, Option("--from", metavar="TIME", help="The hour to begin with, in UTC.")
@@ -221,7 +218,7 @@ def _print_made(facts: dict[str, Any], json: bool) -> None:
     if json:
         print_json(facts)
         return
-    typer.echo(facts["key"])  # one line, however narrow the terminal
+    echo(facts["key"])  # one line, however narrow the terminal
     print_line(
         f"key {facts['id']} ({facts['name']}): {cell(facts['scopes'])}; "
         f"expires {facts['expires'] or 'never'}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from xylem.base import BadInput, BadParameter
 from xylem.cli.console import (
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from xylem.workflows import Attached
 
 
-app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
+app = Typer(help="Labels of a version: a part of `xylem models`.")
 
 
 BY_URI = "uri"

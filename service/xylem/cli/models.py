@@ -9,8 +9,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from xylem.base import BadInput, BadParameter, load_extra, unfinished
 from xylem.cli.aliases import describe_split, store_to_publish
@@ -32,7 +31,7 @@ from xylem.cli.places import store_at
 if TYPE_CHECKING:
     from xylem_store import Manifest, ModelInfo
 
-app = typer.Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
+app = Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
 
 
 @app.command("list")

@@ -7,13 +7,12 @@ place, and the command gets them as one value. `--help` shows the options of a N
 """
 
 import inspect
-import typing
 from collections.abc import Callable, Iterator
 from copy import copy
 from functools import cached_property, update_wrapper
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar, Union
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_type_hints
 
 from typer import Argument, Option
 
@@ -210,13 +209,13 @@ def _options_of_model(model: Any) -> Iterator[inspect.Parameter]:
 
 def _type_for_typer(annotation: Any) -> Any:
     """Return the type that typer converts to: a text for a choice, which the model checks."""
-    types = typing.get_args(annotation) or (annotation,)
+    types = get_args(annotation) or (annotation,)
     converted = [kind if isinstance(kind, type) else str for kind in types]
     return Union[tuple(dict.fromkeys(converted))]  # noqa: UP007 - of types that are known only here
 
 
 def _options_of_tuple(group: Any) -> Iterator[inspect.Parameter]:
-    hints = typing.get_type_hints(group, include_extras=True)
+    hints = get_type_hints(group, include_extras=True)
     panel, common = getattr(group, "_panel", ("", ()))
     for name in group._fields:
         default = group._field_defaults.get(name, inspect.Parameter.empty)

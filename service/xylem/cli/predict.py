@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
-import typer
 from orjson import loads
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from xylem.base import (
     DEFAULT_COLUMNS,
@@ -141,7 +140,7 @@ _LOCAL_ONLY = ("store", "threads", "out", "ray")
 
 @grouped
 def predict(
-    context: typer.Context,
+    context: Context,
     model: Model,
     text: Annotated[
         str | None, Argument(metavar="TEXT", help="A text; its labels are shown as a table.")

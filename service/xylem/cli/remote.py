@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from xylem.base import BadInput, BadParameter
 from xylem.cli.aliases import describe_split, fraction_of
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from xylem.admin import RemoteStore
     from xylem_store import Alias, Change, Store
 
-app = typer.Typer(help="Object stores: a part of `xylem models`.")
+app = Typer(help="Object stores: a part of `xylem models`.")
 
 Url = Annotated[
     str,

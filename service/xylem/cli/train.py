@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, echo
 
 from xylem.base import file_path, n_threads, opened_database, ready_database
 from xylem.cli.aliases import store_to_publish
@@ -128,7 +127,7 @@ def train(
         progress(json) as show,
     ):
         if data == STDIN and find_trainer(trainer).reads == "once":
-            typer.echo(_FROM_STDIN, err=True)
+            echo(_FROM_STDIN, err=True)
         report = train_and_publish(model_store, new.model, request, show, threshold_database)
     if info is not None:
         report = with_label_info(model_store, report, info)
@@ -140,7 +139,7 @@ def train(
 def print_report(report: TrainReport, store: Path, json: bool) -> None:
     """Print what was published, with the warnings about it."""
     for warning in report.warnings or ():
-        typer.echo(f"xylem: warning: {warning}", err=True)
+        echo(f"xylem: warning: {warning}", err=True)
     facts = {name: value for name, value in report._asdict().items() if value is not None}
     title = f"Published {report.model}@{report.version} in {store}"
     print_summary(json, facts, title, _facts_of(report))
