@@ -230,9 +230,6 @@ class AliasWriter:
         return number + len(moves)
 
     def _append(self, path: Path, data: Buffer) -> None:
-        fd = self._fs.append(path)
-        try:
+        with self._fs.closing(self._fs.append(path)) as fd:
             self._fs.write(fd, data)
             self._fs.fsync(fd)
-        finally:
-            self._fs.close(fd)

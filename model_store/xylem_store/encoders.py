@@ -123,7 +123,7 @@ def remove_unused(fs: FileSystem, root: Path) -> None:
         lock = fs.lock(home / "lock") if folders else None
         if lock is None:
             return
-        try:
+        with fs.closing(lock):
             named_digests = {
                 _parse(name, fs.read(home / entry.name, _DOCUMENT_BYTES_MAX)).digest
                 for entry in fs.entries(home)
@@ -132,8 +132,6 @@ def remove_unused(fs: FileSystem, root: Path) -> None:
             for folder in set(folders) - named_digests:
                 if _n_versions(fs, home / folder) == 0:
                     remove_tree(fs, home / folder)
-        finally:
-            fs.close(lock)
 
 
 class Encoders:
@@ -215,10 +213,8 @@ class Encoders:
                         f"found {info.digest[:12]}: choose another name, or remove it first"
                     )
                 if not self._files.has(self._home / info.digest):
-                    self._fs.rename(stage / info.digest, self._home / info.digest)
-                    self._fs.fsync_dir(self._home)
-                self._fs.rename(stage / document.name, document)
-                self._fs.fsync_dir(self._home)
+                    self._fs.move(stage / info.digest, self._home / info.digest)
+                self._fs.move(stage / document.name, document)
         return info
 
     def remove(self, name: str) -> EncoderInfo:
@@ -265,8 +261,7 @@ class Encoders:
             for name, file in staged.items():
                 self._fs.link(file, stage / folder.name / file_name(name))
             self._fs.fsync_dir(stage / folder.name)
-            self._fs.rename(stage / folder.name, folder)
-            self._fs.fsync_dir(self._home)
+            self._fs.move(stage / folder.name, folder)
         for name, file in staged.items():
             stored = folder / file_name(name)
             if hashlib.sha256(self._fs.map(stored).data).hexdigest() == infos[name].sha256:

@@ -82,11 +82,8 @@ class StoreFiles:
         """
         path = self.root / JOURNAL
         with contextlib.suppress(OSError):
-            fd = self.fs.append(path)
-            try:
+            with self.fs.closing(self.fs.append(path)) as fd:
                 self.fs.write(fd, f"{name}\n".encode("ascii"))
-            finally:
-                self.fs.close(fd)
             if self.fs.stamp(str(path))[1] > JOURNAL_BYTES_MAX:
                 self.fs.unlink(path)
 

@@ -102,13 +102,18 @@ class FileSystem:
         """Close a descriptor; a lock that it holds is released."""
         os.close(fd)
 
+    @contextlib.contextmanager
+    def closing(self, fd: int) -> Iterator[int]:
+        """Close a descriptor at the end."""
+        try:
+            yield fd
+        finally:
+            self.close(fd)
+
     def fsync_dir(self, path: Path) -> None:
         """Return when the directory's entries are on the medium."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with self.closing(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def mkdir(self, path: Path) -> None:
         """Make one directory."""
@@ -117,6 +122,11 @@ class FileSystem:
     def rename(self, source: Path, target: Path) -> None:
         """Move a file, replacing `target`, or a directory to a new name."""
         source.rename(target)
+
+    def move(self, source: Path, target: Path) -> None:
+        """Rename, and return when the new name is on the medium."""
+        self.rename(source, target)
+        self.fsync_dir(target.parent)
 
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name, which must be on the same file system."""
@@ -219,13 +229,10 @@ def _opened(path: Path) -> Iterator[int]:
 
 def write_file(fs: FileSystem, path: Path, pieces: Iterable[Buffer]) -> None:
     """Write a new file; its bytes (not yet its name) are on the medium when this returns."""
-    fd = fs.create(path)
-    try:
+    with fs.closing(fs.create(path)) as fd:
         for piece in pieces:
             fs.write(fd, piece)
         fs.fsync(fd)
-    finally:
-        fs.close(fd)
 
 
 def make_dirs(fs: FileSystem, root: Path, *names: str) -> Path:

@@ -75,10 +75,8 @@ def locked(fs: FileSystem, directory: Path, seconds: float = LOCK_SECONDS) -> It
                 "another writer"
             )
         time.sleep(_POLL_SECONDS)
-    try:
+    with fs.closing(lock):
         yield
-    finally:
-        fs.close(lock)
 
 
 def _claim(fs: FileSystem, home: Path) -> tuple[Path, int]:
@@ -104,10 +102,8 @@ def _remove_abandoned(fs: FileSystem, path: Path) -> bool:
         lock = fs.lock(path / _LOCK)
         if lock is None:
             return False
-        try:
+        with fs.closing(lock):
             remove_tree(fs, path)
-        finally:
-            fs.close(lock)
         return True
     return False
 

@@ -114,8 +114,7 @@ class VersionWriter:
             if has_info:
                 with self._staging.locked(name):
                     if not self._files.has(self._files.home(name) / LABEL_INFO):
-                        self._fs.rename(info, self._files.home(name) / LABEL_INFO)
-                        self._fs.fsync_dir(self._files.home(name))
+                        self._fs.move(info, self._files.home(name) / LABEL_INFO)
             return manifest
 
     def mirror(
@@ -276,8 +275,7 @@ class VersionWriter:
             self._aliases.stage_alias(name, stage, move, new_alias)
         elif old_alias.serial == 0:
             self._aliases.replace(name, LATEST, stage, move, new_alias)
-        self._fs.rename(stage / "version", self._files.version_path(name, version))
-        self._fs.fsync_dir(self._files.home(name) / VERSIONS)
+        self._fs.move(stage / "version", self._files.version_path(name, version))
         if moves_later:
             self._aliases.put_alias(name, LATEST, stage, new_alias)
 
@@ -286,5 +284,4 @@ class VersionWriter:
         write_file(
             self._fs, stage / LAST, [render_sealed({"version": self._reader.last_version(name)})]
         )
-        self._fs.rename(stage / LAST, self._files.home(name) / LAST)
-        self._fs.fsync_dir(self._files.home(name))
+        self._fs.move(stage / LAST, self._files.home(name) / LAST)

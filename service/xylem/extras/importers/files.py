@@ -6,19 +6,18 @@ import hashlib
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from xylem.base import BadModel, what_is
 
 
-class ModelFile:
+class ModelFile(NamedTuple):
     """A file of a foreign model in memory, with methods that check and refuse what it contains."""
 
-    def __init__(self, path: Path, data: bytes) -> None:
-        self.path = path
-        self.data = data
+    path: Path
+    data: bytes
 
     def fault(self, expected: str, actual: object) -> BadModel:
         """Return an error that names the file, what was expected in it and what is in it."""
@@ -85,12 +84,11 @@ class ModelFiles:
         return SavedSettings(file, file.json_object(file.data))
 
 
-class SavedSettings:
+class SavedSettings(NamedTuple):
     """The JSON object in a file; each method returns a field after a check."""
 
-    def __init__(self, file: ModelFile, fields: dict[str, Any]) -> None:
-        self.file = file
-        self.fields = fields
+    file: ModelFile
+    fields: dict[str, Any]
 
     def _field(self, name: str, expected: str, fits: Callable[[Any], bool]) -> Any:
         value = self.fields.get(name)
