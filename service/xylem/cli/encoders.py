@@ -76,8 +76,7 @@ def show(name: EncoderName, store: StoreDir = DEFAULT_STORE, json: Json = False)
         **_facts(encoders.info(name)),
         **read_json_array(encoders.open(name).by_name, "encoder/config"),
     }
-    summary = {**facts, "bytes": mebibytes(facts["bytes"])}
-    print_summary(json, facts, f"encoder {name}", summary)
+    print_summary(json, facts, f"encoder {name}", {**facts, "bytes": mebibytes(facts["bytes"])})
 
 
 @app.command()

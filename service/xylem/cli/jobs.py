@@ -103,8 +103,12 @@ def _add(name: str, method: str, help_text: str) -> None:
     def command(context: Context, job: Id, place: Place, json: Json = False) -> None:
         with opened_place(context, place, _local) as jobs:
             facts = _facts(getattr(jobs, method)(job))
-        summary = flat({name: value for name, value in facts.items() if value is not None})
-        print_summary(json, facts, facts["id"], summary)
+        print_summary(
+            json,
+            facts,
+            facts["id"],
+            flat({name: value for name, value in facts.items() if value is not None}),
+        )
 
     app.command(name, help=help_text)(grouped(command))
 

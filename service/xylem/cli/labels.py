@@ -93,8 +93,12 @@ def label_info(
 
 def _print(info: Attached, json: bool) -> None:
     facts = info._asdict()
-    summary = {name.replace("_", " "): value for name, value in facts.items() if name != "model"}
-    print_summary(json, facts, f"Label info of {info.model}", summary)
+    print_summary(
+        json,
+        facts,
+        f"Label info of {info.model}",
+        {name.replace("_", " "): value for name, value in facts.items() if name != "model"},
+    )
 
 
 _LISTED_TREES_MAX = 5  # most trees with a column in the table; --json has all
