@@ -107,7 +107,7 @@ _LISTED_TREES_MAX = 5  # most trees with a column in the table; --json has all
 @app.command()
 def explain(
     model: Model,
-    label: Annotated[str, Option("--label", metavar="LABEL", help="The label, by its name.")],
+    label: Annotated[str, Option("--label", metavar="LABEL", help="The label, or its name.")],
     top: Annotated[int, Option(min=1, max=10_000, help="Number of features.")] = 20,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -118,9 +118,13 @@ def explain(
     leaf's siblings. With several trees the weights are means. A weight above 0 speaks for the
     label, one below 0 against it.
     """
+    from xylem.engine import label_ids
     from xylem.serving import label_features
 
-    explanation = label_features(open_model(store, model), label, top)
+    opened_model = open_model(store, model)
+    info = store_at(store).label_info(opened_model.manifest.model)
+    ids, _ = label_ids(opened_model.labels, [label], lambda _: "--label", info)
+    explanation = label_features(opened_model, int(ids[0]), top)
     if json:
         print_json(explanation)
         return
@@ -131,7 +135,7 @@ def explain(
         {entry["feature"]: entry["weight"] for entry in tree["features"]} for tree in trees
     ]
     print_table(
-        f"{explanation['model']}@{explanation['version']}: {label}",
+        f"{opened_model.manifest.full_name}: {explanation['label']}",
         (
             "feature",
             "mean weight" if trees else "weight",
