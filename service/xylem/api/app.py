@@ -146,8 +146,9 @@ def create_app(
     job_figures = JobFigures(parts.learning.database)
     parts.metrics.registry.register(job_figures)
     if place is not None:
-        own_page = functools.partial(parts.metrics.page, worker=place.number)
-        parts = parts._replace(neighbours=Neighbours(place, own_page))
+        parts = parts._replace(
+            neighbours=Neighbours(place, functools.partial(parts.metrics.page, worker=place.number))
+        )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -145,8 +145,10 @@ def _ordered(
 ) -> NDArray[np.int64]:
     """Return the ids in the order of the query; by id if there are no values to order by."""
     if query.order == "label":
-        by_name = sorted(ids.tolist(), key=lambda i: name_of(names, i), reverse=query.descending)
-        return np.array(by_name, np.int64)
+        return np.array(
+            sorted(ids.tolist(), key=lambda i: name_of(names, i), reverse=query.descending),
+            np.int64,
+        )
     columns = {"training_rows": counts}
     if tuned is not None:
         columns |= {"threshold": tuned.thresholds, **tuned.counters._asdict()}

@@ -143,13 +143,17 @@ def follow_remote(settings: Settings) -> RemoteFollower | None:
     store = store_of(settings.store)
     store.prepare()
     seconds = settings.store_remote_poll_seconds
-    keep = settings.store_remote_keep
     follower = RemoteFollower(
-        RemoteStore(settings.store_remote), store, poll_seconds=seconds, keep=keep
+        RemoteStore(settings.store_remote),
+        store,
+        poll_seconds=seconds,
+        keep=settings.store_remote_keep,
     )
     if not follower.look() and not store.models():
-        url = redacted_url(settings.store_remote)
-        raise Unavailable(f"{url}: expected to fetch models, found none: see the log")
+        raise Unavailable(
+            f"{redacted_url(settings.store_remote)}: expected to fetch models, found none: see the "
+            "log"
+        )
     follower.start()
     return follower
 
@@ -246,11 +250,14 @@ class _Server(uvicorn.Server):
             self._is_out_of_descriptors = are_used_up()
             # log it, because the event loop closes connections silently
             if self._is_out_of_descriptors and not was_out_of_descriptors:
-                detail = (
-                    "expected a file descriptor for the next connection, found none: "
-                    "raise ulimit -n"
+                log(
+                    logging.ERROR,
+                    "descriptors_used_up",
+                    detail=(
+                        "expected a file descriptor for the next connection, found none: "
+                        "raise ulimit -n"
+                    ),
                 )
-                log(logging.ERROR, "descriptors_used_up", detail=detail)
             if self._jobs is not None and self._may_work(counter // _TICKS_A_SECOND):
                 self._jobs.tend()
         return await super().on_tick(counter)
@@ -260,8 +267,9 @@ class _Server(uvicorn.Server):
 
         They wait until the models are open, but no longer than _OPENING_SECONDS.
         """
-        is_settled = self._app.state.services.ready or seconds >= _OPENING_SECONDS
-        return is_settled and not self._app.state.draining.is_set()
+        return (
+            self._app.state.services.ready or seconds >= _OPENING_SECONDS
+        ) and not self._app.state.draining.is_set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop, and end the application. A second SIGINT does not wait for requests in flight."""
@@ -337,8 +345,9 @@ class _Supervisor:
         follows = bool(self._workers)
         opened = self._opened if follows else None
         opening = None if follows or self._opening.closed else self._opening
-        arguments = (self._settings, self._listener, os.getpid(), opened, opening, place)
-        worker = self._spawn.Process(target=_work, args=arguments)
+        worker = self._spawn.Process(
+            target=_work, args=(self._settings, self._listener, os.getpid(), opened, opening, place)
+        )
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         try:
             worker.start()
@@ -382,5 +391,4 @@ def _work(
     configure(settings.log_level)
     write_in_background()
     collect_seldom()
-    server = _Server(settings, parent, opened=opened, opening=opening, place=place)
-    server.run([listener])
+    _Server(settings, parent, opened=opened, opening=opening, place=place).run([listener])

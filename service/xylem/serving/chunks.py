@@ -60,8 +60,7 @@ def chunks_of(text: str, characters_max: int) -> list[str]:
 def divide(texts: Sequence[str], characters_max: int) -> tuple[list[str], I64]:
     """Return (chunks, ptr): text i has the chunks ptr[i] .. ptr[i + 1] - 1; ptr is int64[n + 1]."""
     divided = [chunks_of(text, characters_max) for text in texts]
-    ptr = offsets(map(len, divided))
-    return [chunk for chunks in divided for chunk in chunks], ptr
+    return [chunk for chunks in divided for chunk in chunks], offsets(map(len, divided))
 
 
 def rows_of_chunks(
@@ -82,11 +81,12 @@ def rows_of_chunks(
         return make(chunks, featurizer)
     first_chunks = np.flatnonzero(~continues)
     later_chunks = np.flatnonzero(continues)
-    rows = [
-        make([chunks[i] for i in first_chunks.tolist()], featurizer),
-        make([chunks[i] for i in later_chunks.tolist()], featurizer.continuation),
-    ]
-    return SparseRows.join(rows).take(np.argsort(np.concatenate([first_chunks, later_chunks])))
+    return SparseRows.join(
+        [
+            make([chunks[i] for i in first_chunks.tolist()], featurizer),
+            make([chunks[i] for i in later_chunks.tolist()], featurizer.continuation),
+        ]
+    ).take(np.argsort(np.concatenate([first_chunks, later_chunks])))
 
 
 def rows_of_divided_texts(
@@ -125,9 +125,14 @@ def search_chunks(
     ptr, threshold  as `mean_of` takes them; the threshold of `options` is ignored
     """
     top_r = min(max(options.top_r, CHUNK_LABELS), n_labels)
-    predictions = search(rows, options._replace(top_r=top_r, threshold=None, limit=None))
-    n_best = min(options.top_r, options.limit or options.top_r)
-    return mean_of(predictions, ptr, np.diff(rows.indptr) > 0, n_labels, n_best, threshold)
+    return mean_of(
+        search(rows, options._replace(top_r=top_r, threshold=None, limit=None)),
+        ptr,
+        np.diff(rows.indptr) > 0,
+        n_labels,
+        min(options.top_r, options.limit or options.top_r),
+        threshold,
+    )
 
 
 def mean_of(
@@ -160,8 +165,9 @@ def mean_of(
         return_inverse=True,
     )
     instance, label = np.divmod(keys, n_labels)
-    sums = np.bincount(places, predictions.scores[is_counted], len(keys))
-    scores = (sums / n_counted[instance]).astype(np.float32)
+    scores = (
+        np.bincount(places, predictions.scores[is_counted], len(keys)) / n_counted[instance]
+    ).astype(np.float32)
     if threshold is not None:
         passes = scores >= (threshold if isinstance(threshold, float) else threshold[label])
         instance = instance[passes]

@@ -41,13 +41,13 @@ class LabelWeights:
         manifest = self._model.manifest
         counts = self._model.arrays.get("labels/counts")
         if counts is None or manifest.data.rows < 1:
-            fault = (
-                "label_weights: expected a version that knows how often its labels "
-                "occur, found one "
-            )
-            raise UnsupportedOption(fault + "that was imported").with_path("label_weights")
-        constants = constants_of(manifest.trainer.parameters)
-        weights = 1.0 / propensities(counts, manifest.data.rows, *constants)
+            raise UnsupportedOption(
+                "label_weights: expected a version that knows how often its labels occur, found "
+                "one that was imported"
+            ).with_path("label_weights")
+        weights = 1.0 / propensities(
+            counts, manifest.data.rows, *constants_of(manifest.trainer.parameters)
+        )
         return self._predictor.node_weights(weights.astype(np.float32))
 
 

@@ -39,8 +39,10 @@ class LabelFacts(NamedTuple):
 
     def name(self, label: int, language: str) -> str | None:
         """Return a label's name in the first of `languages_after` that has one, or None."""
-        names = (self.text(label, NAME + tag) for tag in self.languages_after(language))
-        return next(filter(None, names), None)
+        return next(
+            filter(None, (self.text(label, NAME + tag) for tag in self.languages_after(language))),
+            None,
+        )
 
     def languages_after(self, language: str) -> tuple[str, ...]:
         """Return the languages in which a label is named, the first that has a name counts.
@@ -190,9 +192,10 @@ def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOption
         return None
     facts = live.current
     if facts is None:
-        expected = "expected a model with label info, found none: call xylem models label-info"
-        option = "label_info" if language is None else "language"
-        raise UnsupportedOption(f"{expected} {live.model} FILE").with_path(option)
+        raise UnsupportedOption(
+            "expected a model with label info, found none: call xylem models label-info "
+            f"{live.model} FILE"
+        ).with_path("label_info" if language is None else "language")
     if language is not None:
         check_language(facts, language, UnsupportedOption)
     return LabelInfoOptions(facts, language and language.lower(), query.label_info)

@@ -55,8 +55,10 @@ def mean_weights(leaves: Sequence[LeafWeights]) -> tuple[I32, F32]:
     features, places = np.unique(
         np.concatenate([leaf.features for leaf in leaves]), return_inverse=True
     )
-    sums = np.bincount(places, np.concatenate([leaf.weights for leaf in leaves]), len(features))
-    return features, (sums / len(leaves)).astype(np.float32)
+    return features, (
+        np.bincount(places, np.concatenate([leaf.weights for leaf in leaves]), len(features))
+        / len(leaves)
+    ).astype(np.float32)
 
 
 def _weights_of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
@@ -64,16 +66,13 @@ def _weights_of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeight
     chunk = chunk_of(ensemble, parent)
     position = leaf - int(ensemble.child_ptr[parent])
     is_of_leaf = chunk.child == position
-    features = chunk.feature[is_of_leaf]
-    depth = depth_of(ensemble.parent, leaf)
-    bias = float(chunk.bias[position])
     return LeafWeights(
         tree=tree,
         leaf=leaf,
-        depth=depth,
+        depth=depth_of(ensemble.parent, leaf),
         siblings=len(chunk.bias) - 1,
-        bias=bias,
-        features=features,
+        bias=float(chunk.bias[position]),
+        features=chunk.feature[is_of_leaf],
         weights=chunk.weight[is_of_leaf],
     )
 

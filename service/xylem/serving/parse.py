@@ -153,8 +153,11 @@ def parse_predict_and_query(body: bytes, query_string: bytes, limits: Limits) ->
 def _only(query_string: bytes, model: type[RequestModel]) -> bytes:
     """Return the parts of a query string that name fields of a model, with or without a value."""
     names = {name.encode() for name in model.model_fields}
-    parts = query_string.split(b"&")
-    return b"&".join(part for part in parts if unquote_to_bytes(part.partition(b"=")[0]) in names)
+    return b"&".join(
+        part
+        for part in query_string.split(b"&")
+        if unquote_to_bytes(part.partition(b"=")[0]) in names
+    )
 
 
 def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:
@@ -162,10 +165,14 @@ def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:
 
     A value is written as in JSON, but strings without quotes. Raises as `parse_body`.
     """
-    fields_max = 2 * limits.label_list_max + len(model.model_fields)
-    texts = split_fields(query_string, "a query string", fields_max, _LISTS)
-    fields = {key: text if key in _LISTS else _query_value(text) for key, text in texts.items()}
-    return validated(fields, model, limits)
+    texts = split_fields(
+        query_string, "a query string", 2 * limits.label_list_max + len(model.model_fields), _LISTS
+    )
+    return validated(
+        {key: text if key in _LISTS else _query_value(text) for key, text in texts.items()},
+        model,
+        limits,
+    )
 
 
 def split_fields(
@@ -186,8 +193,10 @@ def split_fields(
             max_num_fields=fields_max,
         )
     except ValueError as error:
-        expected = f"expected {source} of at most {fields_max} fields, in UTF-8 and percent-encoded"
-        raise BadRequest(f"{expected}, found another: {error}") from None
+        raise BadRequest(
+            f"expected {source} of at most {fields_max} fields, in UTF-8 and percent-encoded, "
+            f"found another: {error}"
+        ) from None
     fields: dict[str, Any] = {}
     for name, text in pairs:
         if name in lists:

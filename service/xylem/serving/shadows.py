@@ -53,8 +53,9 @@ class ShadowCopy(NamedTuple):
 
         Raises as `SearchDialect.answer_fully`.
         """
-        query = self.dialect.read(self.body, limits)
-        return self.dialect.answer_fully(query.compared(), self.shadow, stop)
+        return self.dialect.answer_fully(
+            self.dialect.read(self.body, limits).compared(), self.shadow, stop
+        )
 
 
 def compare(
@@ -176,8 +177,11 @@ class Shadows:
                 return _outcome(copy, "slow", seconds)
             label_lists: list[list[list[str]]] = []
             for reply, served in ((copy.answer, copy.answered), (second_reply, copy.shadow)):
-                json = b"".join(reply.parts)
-                label_lists.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
+                label_lists.append(
+                    copy.dialect.first_labels(
+                        b"".join(reply.parts), reply.n_json, max(TOPS), served
+                    )
+                )
             compared, agreed = compare(*label_lists) if label_lists[0] else NOT_COMPARED
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (
@@ -186,9 +190,13 @@ class Shadows:
         ):  # the shadow takes other instances, has no thresholds, or lacks a label
             pass
         except Exception as error:
-            name = copy.shadow.name
-            version = copy.shadow.version
-            log(logging.ERROR, "shadow_failed", model=name, version=version, error=error)
+            log(
+                logging.ERROR,
+                "shadow_failed",
+                model=copy.shadow.name,
+                version=copy.shadow.version,
+                error=error,
+            )
         return _outcome(copy, "failed", time.perf_counter() - began)
 
 

@@ -104,8 +104,10 @@ def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
             content_type = value
     if content_type not in allowed:
         media, _, parameters = content_type.lower().partition(b";")
-        charset = parameters.replace(b" ", b"").replace(b'"', b"")
-        if media.strip() not in allowed or charset not in _UTF8:
+        if (
+            media.strip() not in allowed
+            or parameters.replace(b" ", b"").replace(b'"', b"") not in _UTF8
+        ):
             expected = b" or ".join(sorted(allowed)).decode()
             received = ascii(content_type.decode("latin-1"))[:100]
             raise UnsupportedMediaType(
@@ -156,10 +158,10 @@ async def pieces(request: Request, limits: Limits) -> AsyncIterator[bytes]:
                 parts = []
                 n_bytes = 0
     except TimeoutError:
-        bytes_min = limits.batch_bytes_min
-        seconds = limits.body_seconds_max
-        expected = f"expected at least {bytes_min} bytes of the body in {seconds:g} seconds"
-        raise BodyTimeout(f"{expected}, found fewer") from None
+        raise BodyTimeout(
+            f"expected at least {limits.batch_bytes_min} bytes of the body in "
+            f"{limits.body_seconds_max:g} seconds, found fewer"
+        ) from None
     if parts:
         yield b"".join(parts)
 

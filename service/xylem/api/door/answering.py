@@ -129,8 +129,10 @@ def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
     """Return an answer's headers without its length; they tell if thresholds may be old."""
     headers: Sequence[Header] = _JSON
     if reply.n_json is not None:
-        media = b"content-type", b"application/octet-stream"
-        headers = media, (HEADER.encode(), b"%d" % reply.n_json)
+        headers = (
+            (b"content-type", b"application/octet-stream"),
+            (HEADER.encode(), b"%d" % reply.n_json),
+        )
     if reply.is_tuned and served.thresholds.is_stale:
         headers = *headers, (b"xylem-thresholds", b"stale")
     return headers
@@ -172,8 +174,9 @@ class WholeRequests:
     ) -> None:
         self._routes = routes
         self._root_path = root_path
-        paths = [str(getattr(route, "path", "")) for _, route in routes]
-        self._endings = tuple({"/" + path.rpartition("/")[2] for path in paths})
+        self._endings = tuple(
+            {"/" + str(getattr(route, "path", "")).rpartition("/")[2] for _, route in routes}
+        )
         self._answering = answering
         self._live = answering.live
         self._requests = answering.requests
@@ -196,10 +199,12 @@ class WholeRequests:
         if len(self._heads) >= HEADS_MAX:
             self._heads.clear()
             self._live.heads.clear()
-        key = self._answering.ring.needed_key_id(
-            template.authorization, AccessScope.PREDICT, template.model
+        self._heads[head] = template._replace(
+            key=self._answering.ring.needed_key_id(
+                template.authorization, AccessScope.PREDICT, template.model
+            ),
+            n_bytes=n_bytes,
         )
-        self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
 
     def _template(self, scope: Scope) -> HeadTemplate | None:
         """Return the template of a head; None if no route fits the path and takes the body."""
@@ -257,13 +262,17 @@ class WholeRequests:
                 return None
             self._answering.finish(head.dialect, chosen, body, reply, sender, 1, stages)
         except (XylemError, StoreError) as error:
-            scope = {
-                "path": head.path,
-                "root_path": self._root_path,
-                "request_id": request_id,
-                TRACE: trace,
-            }
-            first, ended, lines, problem = _refusal(head, chosen.served, error, scope)
+            first, ended, lines, problem = _refusal(
+                head,
+                chosen.served,
+                error,
+                {
+                    "path": head.path,
+                    "root_path": self._root_path,
+                    "request_id": request_id,
+                    TRACE: trace,
+                },
+            )
             self._requests.end(request_id, ended, began, trace, stages)
             return b"".join(
                 (first, headers, lines, _ID_LINE, request_id.encode(), HEAD_END, problem)
@@ -286,13 +295,12 @@ class WholeRequests:
             lines = _PACKED_LINES + lines
             n_bytes = len(parts[0])
         self._requests.record(request_id, outcome, began, trace, stages)
-        length = b"%d" % n_bytes
         return b"".join(
             (
                 _STATUS,
                 headers,
                 _LENGTH,
-                length,
+                b"%d" % n_bytes,
                 lines,
                 sender.meter.lines,
                 _ID_LINE,
@@ -323,28 +331,31 @@ class WholeRequests:
             return None
         split = self._live.splits.get((template.model, template.ref))
         outcome = self._outcome(template, served)
-        canary = (
-            outcome
-            if split is None or split.canary is None
-            else self._outcome(template, split.canary)
-        )
-        usage = self._live.usage(served.name, served.version)
         target = targets[head] = _Target(
-            template, ChosenVersion(served), outcome, split, canary, usage
+            head=template,
+            chosen=ChosenVersion(served),
+            outcome=outcome,
+            split=split,
+            canary=outcome
+            if split is None or split.canary is None
+            else self._outcome(template, split.canary),
+            usage=self._live.usage(served.name, served.version),
         )
         return target
 
     def _outcome(self, head: HeadTemplate, served: ServedVersion) -> RequestOutcome:
-        ended = EndedRequest(
-            method="POST",
-            route=head.route,
-            path=head.path,
-            status=200,
-            code=None,
-            answered_by=_answered_by(head, served),
-            key=head.key,
+        return self._requests.outcome(
+            EndedRequest(
+                method="POST",
+                route=head.route,
+                path=head.path,
+                status=200,
+                code=None,
+                answered_by=_answered_by(head, served),
+                key=head.key,
+            ),
+            is_traced=self._requests.tracer is not None,
         )
-        return self._requests.outcome(ended, is_traced=self._requests.tracer is not None)
 
 
 def _answered_by(head: HeadTemplate, served: ServedVersion) -> AnsweredBy:
@@ -358,19 +369,20 @@ def _refusal(
     """Return the answer to a refused request: status line, record for the log, headers, body."""
     problem = error_response(scope, error)
     status = problem.status_code
-    code = scope["error_code"]
-    key = None if isinstance(error, AccessRefused) else head.key
-    ended = EndedRequest(
-        method="POST",
-        route=head.route,
-        path=head.path,
-        status=status,
-        code=code,
-        answered_by=_answered_by(head, served),
-        key=key,
+    return (
+        b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode()),
+        EndedRequest(
+            method="POST",
+            route=head.route,
+            path=head.path,
+            status=status,
+            code=scope["error_code"],
+            answered_by=_answered_by(head, served),
+            key=None if isinstance(error, AccessRefused) else head.key,
+        ),
+        _lines_of(problem.raw_headers),
+        bytes(problem.body),
     )
-    first = b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
-    return first, ended, _lines_of(problem.raw_headers), bytes(problem.body)
 
 
 def _lines_of(headers: Sequence[Header]) -> bytes:

@@ -56,9 +56,13 @@ def read_keys(ring: KeyRing) -> Iterator[Metric]:
     }
     totals = list(ring.usage.totals.items())
     for i, (kind, documentation) in enumerate(kinds.items()):
-        name = f"xylem_key_{kind}"
-        samples = [(place, counts[i]) for place, counts in totals]
-        yield labelled(CounterMetricFamily, name, documentation, ("key", "model"), samples)
+        yield labelled(
+            CounterMetricFamily,
+            f"xylem_key_{kind}",
+            documentation,
+            ("key", "model"),
+            [(place, counts[i]) for place, counts in totals],
+        )
 
 
 def labelled(
@@ -93,37 +97,58 @@ def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
     """
     labels = ("stream",)
     kinds = streams_of.items()
-    opened = ((kind, streams.open) for kind, streams in kinds)
     yield labelled(
-        GaugeMetricFamily, "xylem_streams_open", "Streams being answered.", labels, opened
+        GaugeMetricFamily,
+        "xylem_streams_open",
+        "Streams being answered.",
+        labels,
+        ((kind, streams.open) for kind, streams in kinds),
     )
-    documentation = "Blocks of streams being answered or waiting to be sent."
-    blocks = ((kind, streams.blocks) for kind, streams in kinds)
-    yield labelled(GaugeMetricFamily, "xylem_stream_blocks", documentation, labels, blocks)
-    documentation = "Streams that have waited for a second or longer for their client to read."
-    stalled = ((kind, streams.stalled()) for kind, streams in kinds)
-    yield labelled(GaugeMetricFamily, "xylem_streams_stalled", documentation, labels, stalled)
-    documentation = "Bytes of answers in temporary files, which clients have not read yet."
-    spooled = ((kind, streams.spooled()) for kind, streams in kinds)
-    yield labelled(GaugeMetricFamily, "xylem_stream_spooled_bytes", documentation, labels, spooled)
-    documentation = "Streams ended because their client sent too little."
-    cut = ((kind, streams.cut) for kind, streams in kinds)
-    yield labelled(CounterMetricFamily, "xylem_streams_cut", documentation, labels, cut)
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_stream_blocks",
+        "Blocks of streams being answered or waiting to be sent.",
+        labels,
+        ((kind, streams.blocks) for kind, streams in kinds),
+    )
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_streams_stalled",
+        "Streams that have waited for a second or longer for their client to read.",
+        labels,
+        ((kind, streams.stalled()) for kind, streams in kinds),
+    )
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_stream_spooled_bytes",
+        "Bytes of answers in temporary files, which clients have not read yet.",
+        labels,
+        ((kind, streams.spooled()) for kind, streams in kinds),
+    )
+    yield labelled(
+        CounterMetricFamily,
+        "xylem_streams_cut",
+        "Streams ended because their client sent too little.",
+        labels,
+        ((kind, streams.cut) for kind, streams in kinds),
+    )
 
 
 def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
     """Yield the number of feedback rows that are stored, and of those that were removed."""
-    documentation = "Rows of feedback that are kept."
-    row_counts = rows.row_counts.items()
-    yield labelled(GaugeMetricFamily, "xylem_feedback_rows", documentation, ("model",), row_counts)
-    documentation = "Rows of feedback removed because they were too many (rows) or too old (days)."
-    dropped = rows.dropped.items()
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_feedback_rows",
+        "Rows of feedback that are kept.",
+        ("model",),
+        rows.row_counts.items(),
+    )
     yield labelled(
         CounterMetricFamily,
         "xylem_feedback_rows_dropped",
-        documentation,
+        "Rows of feedback removed because they were too many (rows) or too old (days).",
         ("model", "bound"),
-        dropped,
+        rows.dropped.items(),
     )
 
 
@@ -141,27 +166,31 @@ class ShadowFigures:
     """
 
     def __init__(self, registry: CollectorRegistry, bounds: tuple[float, ...]) -> None:
-        documentation = "Copies of requests for a shadow version, by result."
-        labels = (*_VERSION, "result")
         self._requests = Counter(
-            "xylem_shadow_version_requests", documentation, labels, registry=registry
+            "xylem_shadow_version_requests",
+            "Copies of requests for a shadow version, by result.",
+            (*_VERSION, "result"),
+            registry=registry,
         )
-        documentation = "Time that a shadow version took for a request."
         self._seconds = Histogram(
             "xylem_shadow_version_seconds",
-            documentation,
+            "Time that a shadow version took for a request.",
             _VERSION,
             registry=registry,
             buckets=bounds,
         )
-        documentation = "First labels of answers that were compared with a shadow version's."
         pair = *_VERSION, "answered", "top"
         self._compared = Counter(
-            "xylem_shadow_version_compared", documentation, pair, registry=registry
+            "xylem_shadow_version_compared",
+            "First labels of answers that were compared with a shadow version's.",
+            pair,
+            registry=registry,
         )
-        documentation = "Compared first labels that both versions have."
         self._agreed = Counter(
-            "xylem_shadow_version_agreed", documentation, pair, registry=registry
+            "xylem_shadow_version_agreed",
+            "Compared first labels that both versions have.",
+            pair,
+            registry=registry,
         )
 
     def record(self, outcome: ShadowOutcome) -> None:

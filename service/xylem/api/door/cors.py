@@ -78,9 +78,9 @@ class Cors(CORSMiddleware):
         answer = super().preflight_response(request_headers)
         if answer.status_code != 200:
             reason = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
-            expected = f"an origin of XYLEM_CORS_ORIGINS, a method of {', '.join(_METHODS)}"
             allowed_headers = ", ".join(self.allow_headers)
             raise CorsRefused(
-                f"CORS: expected {expected}, headers of {allowed_headers}, found another: {reason}"
+                "CORS: expected an origin of XYLEM_CORS_ORIGINS, a method of "
+                f"{', '.join(_METHODS)}, headers of {allowed_headers}, found another: {reason}"
             )
         return answer

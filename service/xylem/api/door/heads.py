@@ -121,10 +121,10 @@ def lines_of(headers: Mapping[bytes, VaryingHeader]) -> re.Pattern[bytes]:
 
     Each header has one group, which is its value.
     """
-    lines = b"|".join(
-        [b"%b:[ \t]*(%b)" % (header.name, header.value) for header in headers.values()]
+    return re.compile(
+        rb"\r\n(?:%b)[ \t]*(?=\r\n|\Z)"
+        % b"|".join([b"%b:[ \t]*(%b)" % (header.name, header.value) for header in headers.values()])
     )
-    return re.compile(rb"\r\n(?:%b)[ \t]*(?=\r\n|\Z)" % lines)
 
 
 VARYING_LINES = lines_of(VARYING_HEADERS)
@@ -146,11 +146,12 @@ def headers_of(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
             values_of.setdefault(name, []).append(value)
     if not values_of:
         return NOTHING
-    values = (
-        header.choose(values_of[name]) if name in values_of else None
-        for name, header in VARYING_HEADERS.items()
+    return RequestHeaders(
+        *(
+            header.choose(values_of[name]) if name in values_of else None
+            for name, header in VARYING_HEADERS.items()
+        )
     )
-    return RequestHeaders(*values)
 
 
 def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:

@@ -143,8 +143,9 @@ class Metrics:
         open_versions = {(model, str(version)) for model, version in self.open_versions()}
         for series in [key for key in self.timings if key.model]:
             if (series.model, series.version) not in open_versions:
-                without_version = Series(series.route, series.status, "", "")
-                self.timings.setdefault(without_version, Timing()).add(self.timings.pop(series))
+                self.timings.setdefault(Series(series.route, series.status, "", ""), Timing()).add(
+                    self.timings.pop(series)
+                )
         for model, version, result in list(self.events):
             if version and (model, version) not in open_versions:
                 self.events[model, "", result] += self.events.pop((model, version, result))
@@ -209,10 +210,13 @@ def _labelled_by(
 
 def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     timings = metrics.timings.items()
-    documentation = "Requests answered, by the version that answered."
-    labels = ("route", "status", "model", "version")
-    counts = ((series, sum(timing.counts)) for series, timing in timings)
-    yield labelled(CounterMetricFamily, "xylem_requests", documentation, labels, counts)
+    yield labelled(
+        CounterMetricFamily,
+        "xylem_requests",
+        "Requests answered, by the version that answered.",
+        ("route", "status", "model", "version"),
+        ((series, sum(timing.counts)) for series, timing in timings),
+    )
     seconds = HistogramMetricFamily(
         "xylem_request_seconds",
         "Time from a request's headers to the end of its answer.",
@@ -224,22 +228,28 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     for label_values, timing in totals.items():
         seconds.add_metric(label_values, _buckets(timing), timing.seconds)
     yield seconds
-    documentation = "Requests refused or failed, by code."
-    errors = metrics.errors.items()
-    yield labelled(CounterMetricFamily, "xylem_errors", documentation, ("code",), errors)
-    rows = metrics.rows.items()
-    yield labelled(CounterMetricFamily, "xylem_rows", "Instances predicted.", ("model",), rows)
-    documentation = "Events of feedback by version and result."
-    event = ("model", "version", "result")
     yield labelled(
-        CounterMetricFamily, "xylem_feedback_events", documentation, event, metrics.events.items()
+        CounterMetricFamily,
+        "xylem_errors",
+        "Requests refused or failed, by code.",
+        ("code",),
+        metrics.errors.items(),
     )
-    parts = "version", "python", "numba", "numpy"
+    yield labelled(
+        CounterMetricFamily, "xylem_rows", "Instances predicted.", ("model",), metrics.rows.items()
+    )
+    yield labelled(
+        CounterMetricFamily,
+        "xylem_feedback_events",
+        "Events of feedback by version and result.",
+        ("model", "version", "result"),
+        metrics.events.items(),
+    )
     yield labelled(
         GaugeMetricFamily,
         "xylem_build_info",
         "Always 1; its labels are the versions that run.",
-        parts,
+        ("version", "python", "numba", "numpy"),
         [(metrics.runs, 1)],
     )
     yield CounterMetricFamily(
@@ -270,22 +280,30 @@ def read_in_flight(metrics: Metrics, admission: Admission) -> Iterator[Metric]:
     answers = admission.answers
     bodies = admission.bodies
     n_unread = sum(client.is_answered() for client in answers.waiting)
-    documentation = "Requests being answered, or whose answers clients have not read yet."
     yield GaugeMetricFamily(
-        "xylem_requests_in_flight", documentation, value=metrics.in_flight + n_unread
+        "xylem_requests_in_flight",
+        "Requests being answered, or whose answers clients have not read yet.",
+        value=metrics.in_flight + n_unread,
     )
     yield GaugeMetricFamily(
         "xylem_body_bytes", "Bytes held of requests' bodies.", value=bodies.n_bytes
     )
-    documentation = "Bytes of answers that clients have not read yet."
-    yield GaugeMetricFamily("xylem_answer_bytes", documentation, value=answers.n_bytes)
+    yield GaugeMetricFamily(
+        "xylem_answer_bytes",
+        "Bytes of answers that clients have not read yet.",
+        value=answers.n_bytes,
+    )
 
 
 def read_queues(pools: Mapping[str, WorkPool]) -> Iterator[Metric]:
     """Yield how many calls wait in each queue."""
-    documentation = "Calls that wait for a thread."
-    depths = ((name, pool.waiting()) for name, pool in pools.items())
-    yield labelled(GaugeMetricFamily, "xylem_queue_depth", documentation, ("queue",), depths)
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_queue_depth",
+        "Calls that wait for a thread.",
+        ("queue",),
+        ((name, pool.waiting()) for name, pool in pools.items()),
+    )
 
 
 def read_thresholds(follower: Follower) -> Iterator[Metric]:
@@ -352,22 +370,33 @@ def read_live(
         if series_models is None or key[0] in series_models
     ]
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
-    documentation = "The version that an alias serves."
     labels = ("model", "alias")
-    aliases = ((key, alias.version) for key, alias in served_aliases)
-    yield labelled(GaugeMetricFamily, "xylem_model_version", documentation, labels, aliases)
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_model_version",
+        "The version that an alias serves.",
+        labels,
+        ((key, alias.version) for key, alias in served_aliases),
+    )
     parts = [
         ((*key, version, role), part / PARTS)
         for key, alias in served_aliases
         for role, version, part in roles_of(alias)
     ]
-    documentation = "The part of the requests to an alias that a version answers, by its role."
     yield labelled(
-        GaugeMetricFamily, "xylem_alias_part", documentation, (*labels, "version", "role"), parts
+        GaugeMetricFamily,
+        "xylem_alias_part",
+        "The part of the requests to an alias that a version answers, by its role.",
+        (*labels, "version", "role"),
+        parts,
     )
-    documentation = "Versions and aliases that cannot be served."
-    failed = (((failure.model, failure.ref), 1) for failure in status.failures)
-    yield labelled(GaugeMetricFamily, "xylem_model_failed", documentation, ("model", "ref"), failed)
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_model_failed",
+        "Versions and aliases that cannot be served.",
+        ("model", "ref"),
+        (((failure.model, failure.ref), 1) for failure in status.failures),
+    )
     yield CounterMetricFamily(
         "xylem_model_swaps", "Aliases moved since the start.", value=status.swaps
     )

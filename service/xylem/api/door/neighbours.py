@@ -131,9 +131,10 @@ class Neighbours:
 
 def _is_ours(writer: asyncio.StreamWriter) -> bool:
     """Return whether the other end of a connection is a process of the same user."""
-    sock = writer.get_extra_info("socket")
     _, user, _ = _CREDENTIALS.unpack(
-        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        writer.get_extra_info("socket").getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+        )
     )
     return bool(user == os.getuid())
 
@@ -159,8 +160,7 @@ def join_pages(pages: list[bytes | None]) -> bytes:
         is_openmetrics = page.endswith(_END)
         for part in page.removesuffix(_END).split(b"\n" + _HELP):
             text = part.removeprefix(_HELP).removesuffix(b"\n")
-            name = text.partition(b" ")[0]
-            families.setdefault(name, []).append(_HELP + text + b"\n")
+            families.setdefault(text.partition(b" ")[0], []).append(_HELP + text + b"\n")
     joined: list[bytes] = []
     for parts in families.values():
         lines = b"".join(parts).splitlines(keepends=True)

@@ -147,8 +147,14 @@ class BoundedProtocol(HttpToolsProtocol):
         version = self.parser.get_http_version().encode()
         if method == b"CONNECT":
             raise httptools.HttpParserError("CONNECT, which asks for a tunnel")
-        headers = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
-        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(headers))
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (
+            method,
+            self.url,
+            version,
+            b"".join(
+                [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+            ),
+        )
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
         self.parser.feed_data(head)
@@ -282,8 +288,11 @@ class BoundedProtocol(HttpToolsProtocol):
     @property
     def _is_idle(self) -> bool:
         """Return whether no request is being answered, and no timer of uvicorn waits for one."""
-        is_done = self.cycle is None or self.cycle.response_complete
-        return is_done and not self.pipeline and self.timeout_keep_alive_task is None
+        return (
+            (self.cycle is None or self.cycle.response_complete)
+            and not self.pipeline
+            and self.timeout_keep_alive_task is None
+        )
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         if self.flow.write_paused:  # `resume_writing` begins the request
@@ -311,8 +320,9 @@ class BoundedProtocol(HttpToolsProtocol):
             if self.pipeline or cycle.response_started:
                 self.transport.close()
                 return
-        target = b"" if self._is_between else self.url
-        status, headers, body = self.unparsed.refuse(target, self._head_bytes, sys.exception())
+        status, headers, body = self.unparsed.refuse(
+            b"" if self._is_between else self.url, self._head_bytes, sys.exception()
+        )
         end = b"connection: close\r\n\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
         self.transport.write(STATUS_LINE[status] + self._default_header_bytes() + headers + end)
         self.transport.write_eof()
@@ -350,11 +360,14 @@ def bounded_protocol(
     whole_request  answers whole requests from their bytes; None: routes answer all requests
     on_abort       called when a connection was ended because its client did not read
     """
-    members = {
-        "limits": limits,
-        "answers": answers,
-        "unparsed": unparsed,
-        "whole_request": whole_request,
-        "on_abort": staticmethod(on_abort),
-    }
-    return type("BoundedProtocol", (BoundedProtocol,), members)
+    return type(
+        "BoundedProtocol",
+        (BoundedProtocol,),
+        {
+            "limits": limits,
+            "answers": answers,
+            "unparsed": unparsed,
+            "whole_request": whole_request,
+            "on_abort": staticmethod(on_abort),
+        },
+    )

@@ -196,6 +196,10 @@ class RequestLog:
             **extra_fields,
         )
         model, number = ("", "") if version is None else (version.model, str(version.version))
-        level = logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO
-        timing = self.metrics.timing(Series(route, status, model, number))
-        return RequestOutcome(timing, fields, code, level, shape_of(ended) if is_traced else None)
+        return RequestOutcome(
+            self.metrics.timing(Series(route, status, model, number)),
+            fields,
+            code,
+            logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO,
+            shape_of(ended) if is_traced else None,
+        )

@@ -113,17 +113,21 @@ class RequestScope:
         route = getattr(scope.get("route"), "path", "none")
         code = scope.get("error_code")
         principal = scope.get("state", {}).get("principal")
-        key = None if principal is None else principal.key_id or None
-        ended = EndedRequest(
-            method=method,
-            route=route,
-            path=scope["path"],
-            status=status,
-            code=code,
-            answered_by=scope.get(ANSWERED_BY),
-            key=key,
+        self._requests.end(
+            scope["request_id"],
+            EndedRequest(
+                method=method,
+                route=route,
+                path=scope["path"],
+                status=status,
+                code=code,
+                answered_by=scope.get(ANSWERED_BY),
+                key=None if principal is None else principal.key_id or None,
+            ),
+            started,
+            scope.get(TRACE),
+            scope[TIMINGS],
         )
-        self._requests.end(scope["request_id"], ended, started, scope.get(TRACE), scope[TIMINGS])
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
         """Answer with the error's problem.
@@ -145,14 +149,14 @@ class RequestScope:
             answer = error_response(scope, error)
         else:
             scope["error_code"] = "internal-error"
-            detail = "the service failed; its log has the request's id"
-            answer = problem_response(scope, "internal-error", detail)
+            answer = problem_response(
+                scope, "internal-error", "the service failed; its log has the request's id"
+            )
         if self._cors is None:
             await answer(scope, guard.receive, guard.send)
         else:
-            request_headers = Headers(scope=scope)
             await Cors(answer, **self._cors).simple_response(
-                scope, guard.receive, guard.send, request_headers
+                scope, guard.receive, guard.send, Headers(scope=scope)
             )
 
 
@@ -272,9 +276,8 @@ class BodyGuard:
 
     def _check_bytes(self, n_bytes: int) -> None:
         if self.bytes_max is not None and n_bytes > self.bytes_max:
-            bytes_max = self.bytes_max
             raise BodyTooLarge(
-                f"expected at most {bytes_max} bytes (limit body_bytes_max), found more"
+                f"expected at most {self.bytes_max} bytes (limit body_bytes_max), found more"
             )
 
     def _begin(self, message: Message) -> Message:
@@ -328,16 +331,21 @@ class UnparsedRequests:
             "request_id": request_id,
         }
         if n_head_bytes:
-            expected = (
-                f"expected at most {self._head_bytes_max} bytes of a request's target and headers"
+            error: BadHead = HeadTooLong(
+                f"head: expected at most {self._head_bytes_max} bytes of a request's target and "
+                f"headers, found {n_head_bytes} or more"
             )
-            error: BadHead = HeadTooLong(f"head: {expected}, found {n_head_bytes} or more")
         else:
             fault_text = "found other bytes" if fault is None else f"found: {fault}"
             error = BadHead(f"expected a request of HTTP/1.1, {fault_text}")
         answer = error_response(scope, error)
-        ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
-        self._requests.end(request_id, ended, perf_counter_ns(), None, StageTimings())
+        self._requests.end(
+            request_id,
+            EndedRequest("none", "none", path, answer.status_code, scope["error_code"]),
+            perf_counter_ns(),
+            None,
+            StageTimings(),
+        )
         answer_headers = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
         return (
             answer.status_code,

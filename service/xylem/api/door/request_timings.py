@@ -104,5 +104,9 @@ def shape_of(ended: EndedRequest) -> SpanShape:
             attributes.append(("xylem.alias", answered_by.alias))
     if code is not None:
         attributes.append(("xylem.code", code))
-    fault = code or str(status) if status >= _FAULT_STATUS_MIN else None
-    return SpanShape(f"{method} {route}", "server", tuple(attributes), fault)
+    return SpanShape(
+        f"{method} {route}",
+        "server",
+        tuple(attributes),
+        code or str(status) if status >= _FAULT_STATUS_MIN else None,
+    )

@@ -43,7 +43,7 @@ class SeriesModels:
                 if not is_sum:
                     continue
                 emptied = {label: "" for label in _MODEL_LABELS if label in sample.labels}
-                sample = sample._replace(labels={**sample.labels, **emptied}, exemplar=None)
+                sample = sample._replace(labels=sample.labels | emptied, exemplar=None)
             key = sample.name, *sample.labels.values()
             if (other := samples.get(key)) is not None:
                 sample = other._replace(value=other.value + sample.value)

@@ -58,8 +58,10 @@ class SlowClients:
         """
         while self.n_bytes + n_bytes > self._bytes_max:
             if not self.give_up_slowest(client):
-                expected = f"expected at most {self._bytes_max} bytes (limit {self._limit})"
-                raise Overloaded(f"{expected} of all requests together, found more")
+                raise Overloaded(
+                    f"expected at most {self._bytes_max} bytes (limit {self._limit}) of all "
+                    "requests together, found more"
+                )
         client.n_held += n_bytes
         self.n_bytes += n_bytes
 
@@ -167,10 +169,9 @@ class UnreadAnswers:
         if max(n_read, self._n_received() - n_received) >= bytes_min:
             self._wait()
             return
-        within = f"within {self._limits.body_seconds_max:g} seconds"
         self._give_up(
-            f"expected the client to read {bytes_min} bytes of its answer {within}, found "
-            f"{n_read} of {n_unread}"
+            f"expected the client to read {bytes_min} bytes of its answer within "
+            f"{self._limits.body_seconds_max:g} seconds, found {n_read} of {n_unread}"
         )
 
     def _give_up(

@@ -63,12 +63,10 @@ class LineReader:
                     self._changed.notify_all()
                     await self._changed.wait_for(self._has_room)
         except TimeoutError as slow:
-            bytes_min = self._limits.batch_bytes_min
-            seconds = self._limits.body_seconds_max
             self.fault = BodyTimeout(
-                f"expected {bytes_min} bytes of the body (limit batch_bytes_min), or its end, "
-                f"within {seconds:g} "
-                f"seconds, found {slow.args[0]}"
+                f"expected {self._limits.batch_bytes_min} bytes of the body (limit "
+                f"batch_bytes_min), or its end, within {self._limits.body_seconds_max:g} seconds, "
+                f"found {slow.args[0]}"
             )
         except BadInput as fault:
             self.fault = fault

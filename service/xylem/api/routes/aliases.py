@@ -47,24 +47,32 @@ _Denied = Annotated[DeniedRequest, json_body(DeniedRequest, _DENIED)]
 async def _split(
     services: Services, model: str, alias: str, change: Change, cause: Cause
 ) -> SplitChanged:
-    alias_change = await services.change(
-        services.registry.change, model, alias, SPLIT, change, cause
+    return SplitChanged(
+        **split_facts(
+            await services.change(services.registry.change, model, alias, SPLIT, change, cause)
+        )
     )
-    return SplitChanged(**split_facts(alias_change))
 
 
 async def _deny(
     services: Services, model: str, alias: str, labels: Collection[str], cause: Cause
 ) -> AliasDenied:
-    change = denying_known(services.store, model, alias, lambda _: labels)
     alias_change = await services.change(
-        services.registry.change, model, alias, DENIED, change, cause
+        services.registry.change,
+        model,
+        alias,
+        DENIED,
+        denying_known(services.store, model, alias, lambda _: labels),
+        cause,
     )
     assert alias_change.new_alias is not None  # denying labels never removes an alias
-    denial = await services.admin_work.run(
-        denial_of, services.store, model, alias, alias_change.new_alias
+    return AliasDenied(
+        **(
+            await services.admin_work.run(
+                denial_of, services.store, model, alias, alias_change.new_alias
+            )
+        )._asdict()
     )
-    return AliasDenied(**denial._asdict())
 
 
 @router.put("/canary", summary="Have a version answer a part of the requests to an alias")
@@ -76,8 +84,13 @@ async def put_canary(
     Send the request again with another weight to change the part. To finish the canary, promote
     without a version; a rollback ends it.
     """
-    change = with_canary(body.version, body.weight, body.stable_weight)
-    return await _split(services, model, alias, change, cause_of(request, body.reason))
+    return await _split(
+        services,
+        model,
+        alias,
+        with_canary(body.version, body.weight, body.stable_weight),
+        cause_of(request, body.reason),
+    )
 
 
 @router.delete("/canary", summary="End a canary")
@@ -96,8 +109,13 @@ async def put_shadow(
 
     They are compared with the returned ones.
     """
-    change = with_shadow(body.version, body.share)
-    return await _split(services, model, alias, change, cause_of(request, body.reason))
+    return await _split(
+        services,
+        model,
+        alias,
+        with_shadow(body.version, body.share),
+        cause_of(request, body.reason),
+    )
 
 
 @router.delete("/shadow", summary="End a shadow")

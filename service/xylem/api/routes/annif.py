@@ -98,8 +98,9 @@ async def show_project(request: Request, services: Wired) -> Response:
     """Returns the fields that clients of Annif read before they ask for suggestions."""
     reference = _reference(request)
     served = await find_version(request, services.live, *reference)
-    project = await asyncio.to_thread(_project, services.store, reference, served.version, served)
-    return json_response(project)
+    return json_response(
+        await asyncio.to_thread(_project, services.store, reference, served.version, served)
+    )
 
 
 @router.post(
@@ -142,9 +143,12 @@ async def learn(request: Request, services: Wired) -> Response:
     check_media(request.scope, JSON)
     served = await find_version(request, services.live, *_reference(request))
     body = await read_body(request)
-    events = await services.threshold_work.run(events_of, body, served, services.limits)
-    keep = keeps_rows(request, services, served.name)
-    verdicts = await services.desk.count_values(events, served, keep=keep, may_wait=False)
+    verdicts = await services.desk.count_values(
+        await services.threshold_work.run(events_of, body, served, services.limits),
+        served,
+        keep=keeps_rows(request, services, served.name),
+        may_wait=False,
+    )
     sender = who(request)
     sender.meter.charge(0, len(verdicts))
     services.ring.usage.add(

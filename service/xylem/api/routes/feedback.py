@@ -82,15 +82,17 @@ async def feedback(request: Request, services: Wired) -> Response:
     async def begin(block: LineBlock) -> asyncio.Task[Answered]:
         n_lines = len(block.lines)
         await meter.take_rows(n_lines)
-        n_bytes = sum(len(line or b"") for line in block.lines)
-        add_usage(n_rows=n_lines, n_characters=n_bytes, n_requests=0)
+        add_usage(
+            n_rows=n_lines, n_characters=sum(len(line or b"") for line in block.lines), n_requests=0
+        )
         timings, count = timings_of_block(request.scope, services.metrics.stages)
         answering = await services.desk.begin_block(block, served, timings, keep=keep)
         answering.add_done_callback(count)
         return answering
 
-    rows_max = meter.block_rows(BLOCK_EVENTS_MAX)
-    return services.feeds.answer(begin, lambda answered: None, rows_max, headers)
+    return services.feeds.answer(
+        begin, lambda answered: None, meter.block_rows(BLOCK_EVENTS_MAX), headers
+    )
 
 
 @admin_router.get(
@@ -111,8 +113,9 @@ async def export_feedback_rows(
     With `days`, only the rows of the last days.
     """
     run = services.admin_work.run
-    pages = await run(_stored_rows(services).pages, model, query.days)
-    return await stream_of(pages, run, "application/x-ndjson")
+    return await stream_of(
+        await run(_stored_rows(services).pages, model, query.days), run, "application/x-ndjson"
+    )
 
 
 @admin_router.post("/delete", summary="Remove rows of feedback, of some events or of a day")
@@ -121,8 +124,9 @@ async def delete_feedback_rows(model: ModelName, body: _DeleteRows, services: Wi
 
     Versions that were trained on them stay.
     """
-    delete = _stored_rows(services).delete_feedback_rows
-    return await services.admin_work.run(delete, model, body.event_ids, body.day)
+    return await services.admin_work.run(
+        _stored_rows(services).delete_feedback_rows, model, body.event_ids, body.day
+    )
 
 
 def _stored_rows(services: Services) -> StoredRows:

@@ -78,5 +78,6 @@ async def metrics(request: Request, services: Wired) -> Response:
         return Response(
             await services.metrics.page(is_openmetrics=is_openmetrics), media_type=media
         )
-    pages = await services.neighbours.pages(is_openmetrics=is_openmetrics)
-    return Response(join_pages(pages), media_type=media)
+    return Response(
+        join_pages(await services.neighbours.pages(is_openmetrics=is_openmetrics)), media_type=media
+    )

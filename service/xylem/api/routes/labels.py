@@ -75,7 +75,8 @@ async def threshold_history(request: Request, services: Wired) -> Response:
     query = parse_query(request.scope["query_string"], LabelQuery, services.limits)
     served = await find_served(request, services.live)
     services.learning.follower.check()
-    database = services.learning.database
     return json_response(
-        await services.threshold_work.run(describe_history, served, database, query)
+        await services.threshold_work.run(
+            describe_history, served, services.learning.database, query
+        )
     )

@@ -37,8 +37,10 @@ async def list_models(request: Request, services: Wired) -> ModelList:
     refuse_before_first_look(services.live)
     live = services.live
     aliases = live.aliases
-    seen = filter(lambda info: who(request).sees(info.name), live.models.values())
-    return ModelList(models=[summarize(info, aliases) for info in seen])
+    sees = who(request).sees
+    return ModelList(
+        models=[summarize(info, aliases) for info in live.models.values() if sees(info.name)]
+    )
 
 
 @router.get("/v1/models/{model}", summary="A model")
@@ -49,9 +51,10 @@ async def show_model(model: ModelName, services: Wired) -> ModelDetails:
     if info is None:
         raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
     # before the wait, during which the store may be read again
-    summary = summarize(info, services.live.aliases)
-    details = await asyncio.to_thread(_describe_versions, services.store, info)
-    return ModelDetails(**dict(summary), version_details=details)
+    return ModelDetails(
+        **dict(summarize(info, services.live.aliases)),
+        version_details=await asyncio.to_thread(_describe_versions, services.store, info),
+    )
 
 
 @router.get(
@@ -63,8 +66,9 @@ async def show_version(model: ModelName, version: VersionPath, services: Wired) 
     `validation` is null for a version that was trained without validation rows, by an earlier
     release, or elsewhere.
     """
-    number = version_number(version)
-    return await services.threshold_work.run(describe_figures, services.store, model, number)
+    return await services.threshold_work.run(
+        describe_figures, services.store, model, version_number(version)
+    )
 
 
 def refuse_before_first_look(live: LiveServed) -> None:

@@ -122,8 +122,9 @@ async def model_ready(request: Request, services: Wired) -> Response:
 
     If it cannot answer, the problem in the answer says why.
     """
-    served = await find_served(request, services.live)
-    return json_response(ModelReady(name=served.name, ready=True))
+    return json_response(
+        ModelReady(name=(await find_served(request, services.live)).name, ready=True)
+    )
 
 
 @about_router.get("/v2", summary="Name and version of the service")

@@ -141,8 +141,14 @@ def takes(*bodies: dict[str, Any]) -> dict[str, Any]:
 
     The route reads the body itself, because the limits of its fields depend on the settings.
     """
-    kinds = {media: media_object for body in bodies for media, media_object in body.items()}
-    return {"requestBody": {"required": True, "content": kinds}}
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {
+                media: media_object for body in bodies for media, media_object in body.items()
+            },
+        }
+    }
 
 
 def takes_json(model: str | type[Any], example: object) -> dict[str, Any]:
@@ -181,14 +187,15 @@ def query_parameters(model: type[Any], *without: str) -> dict[str, Any]:
     without  names of fields that the query string does not have
     """
     properties = model.model_json_schema(ref_template="#/components/schemas/{model}")["properties"]
-    parameters = [
-        {
-            "name": name,
-            "in": "query",
-            "schema": schema,
-            "description": schema.pop("description", ""),
-        }
-        for name, schema in properties.items()
-        if name not in without
-    ]
-    return {"parameters": parameters}
+    return {
+        "parameters": [
+            {
+                "name": name,
+                "in": "query",
+                "schema": schema,
+                "description": schema.pop("description", ""),
+            }
+            for name, schema in properties.items()
+            if name not in without
+        ]
+    }

@@ -78,9 +78,15 @@ def static_files() -> dict[str, StaticFile]:
     files = {}
     for url, path in {"/": CONSOLE / "index.html", **console, **_DOCS}.items():
         content = path.read_bytes()
-        policy = _DOCS_POLICY if url in _DOCS else _CONSOLE_POLICY
-        headers = {**_HEADERS, "content-security-policy": policy}
-        files[url] = StaticFile(content, _TYPES[path.suffix], etag_of(content), headers)
+        files[url] = StaticFile(
+            content,
+            _TYPES[path.suffix],
+            etag_of(content),
+            {
+                **_HEADERS,
+                "content-security-policy": _DOCS_POLICY if url in _DOCS else _CONSOLE_POLICY,
+            },
+        )
     return files
 
 
@@ -109,8 +115,12 @@ async def openapi(request: Request) -> Response:
 def _document(app: FastAPI) -> StaticFile:
     """Return the OpenAPI document of an app, which is made at the first call."""
     content = dump(app.openapi())
-    headers = {**_HEADERS, "content-security-policy": _DOCS_POLICY}
-    return StaticFile(content, "application/json", etag_of(content), headers)
+    return StaticFile(
+        content,
+        "application/json",
+        etag_of(content),
+        {**_HEADERS, "content-security-policy": _DOCS_POLICY},
+    )
 
 
 for _path, _file in _DOCS.items():

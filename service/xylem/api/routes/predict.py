@@ -132,10 +132,9 @@ async def batch(request: Request, services: Wired) -> Response:
     ) -> None:
         if done.cancelled() or done.exception() is not None:
             return
-        n_bytes = sum(len(line or b"") for line in block.lines)
         add_usage(
             n_rows=done.result().n_rows,
-            n_characters=n_bytes,
+            n_characters=sum(len(line or b"") for line in block.lines),
             search_ns=timings.search_ns(),
             n_requests=0,
         )

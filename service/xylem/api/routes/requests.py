@@ -43,8 +43,9 @@ def json_body(model: type[M], example: object = None) -> Any:
     """
 
     async def read(request: Request, services: Wired) -> M:
-        body = await read_body(request)
-        return await services.admin_work.read(parse_body, body, model, services.limits)
+        return await services.admin_work.read(
+            parse_body, await read_body(request), model, services.limits
+        )
 
     setattr(read, OPENAPI, takes_json(model, example))
     return Depends(read)
@@ -123,13 +124,13 @@ async def reply_in(
         model, ref = reference_of(request.path_params)
     timings = timings_of(request.scope)
     services.live.version_of(model, ref)  # an unknown model is refused before the body is read
-    is_open = services.live.resident(model, ref) is not None
-    if len(body.message) > LONG_BYTES or not is_open:
+    if len(body.message) > LONG_BYTES or services.live.resident(model, ref) is None:
         query = await services.work.run(dialect.read, body, services.limits)
         timings.end(READ)
         deadline_ms = dialect.deadline_ms(query)
-        seconds = None if deadline_ms is None else deadline_ms / 1000
-        chosen = await choose_served(request, services.live, model, ref, seconds)
+        chosen = await choose_served(
+            request, services.live, model, ref, None if deadline_ms is None else deadline_ms / 1000
+        )
         reply = dialect.answer_read(query, chosen.served, services.limits, timings)
     else:
         chosen = await choose_served(request, services.live, model, ref)

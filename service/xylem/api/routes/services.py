@@ -118,8 +118,11 @@ class Services(NamedTuple):
         """
         if self.live.has_completed_first_look:
             return None
-        kernels = PROGRESS.waits_for(KERNELS_OF_A_MODEL)
-        return kernels or self.learning.follower.waits_for or "the models, which are being opened"
+        return (
+            PROGRESS.waits_for(KERNELS_OF_A_MODEL)
+            or self.learning.follower.waits_for
+            or "the models, which are being opened"
+        )
 
     def close(self) -> None:
         """Let the threads end."""

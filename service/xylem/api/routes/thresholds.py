@@ -60,17 +60,19 @@ async def thresholds(request: Request, services: Wired) -> Response:
     query = parse_query(request.scope["query_string"], ThresholdQuery, services.limits)
     served = await find_served(request, services.live)
     services.learning.follower.check()
-    answer = services.threshold_work.run(
-        describe_thresholds, served, services.learning.database, query
+    return json_response(
+        await services.threshold_work.run(
+            describe_thresholds, served, services.learning.database, query
+        )
     )
-    return json_response(await answer)
 
 
 @admin_router.post("/restore", summary="Restore the thresholds of an earlier epoch")
 async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) -> ThresholdChange:
     """Restores the thresholds of an epoch. Without a version, those of `latest` are restored."""
-    database = ThresholdDatabase(services.learning.database)
-    return await _change(model, body, services, database.restore, body.epoch)
+    return await _change(
+        model, body, services, ThresholdDatabase(services.learning.database).restore, body.epoch
+    )
 
 
 @admin_router.post("/switch", summary="Put the candidate's thresholds in force")
@@ -117,10 +119,12 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
         raise Overloaded("expected fewer requests that wait for jobs (limit event_streams_max)")
     async with services.followers:
         job_request["version"] = served.version
-        submit = services.admin_work.run(
-            services.jobs.submit, _TUNING, job_request, None, span_of(request.scope)
+        report = await _result(
+            await services.admin_work.run(
+                services.jobs.submit, _TUNING, job_request, None, span_of(request.scope)
+            ),
+            services,
         )
-        report = await _result(await submit, services)
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)
     return json_response(report)
 

@@ -71,8 +71,9 @@ def receives_calls(app: App, infer: App) -> App:
         if method is None:
             await app(scope, receive, send)
             return
-        content = (await receive())["body"]
-        scope["path"], headers, body = await _converted(read_call, content, method)
+        scope["path"], headers, body = await _converted(
+            read_call, (await receive())["body"], method
+        )
         scope["headers"] += headers
 
         async def receive_body() -> Message:
@@ -106,15 +107,18 @@ class InferenceServer:
             ),
             maximum_concurrent_rpcs=CALLS_A_REQUEST * settings.limits.requests_max,
         )
-        handlers = {
-            method.name: grpc.stream_unary_rpc_method_handler(partial(self._answer, method))
-            for method in METHODS
-        }
-        handler = grpc.method_handlers_generic_handler(SERVICE, handlers)
+        handler = grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                method.name: grpc.stream_unary_rpc_method_handler(partial(self._answer, method))
+                for method in METHODS
+            },
+        )
         self._server.add_generic_rpc_handlers((handler,))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        services = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(services, self._server)
+        reflection.enable_server_reflection(
+            (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
         await self.report_health()
         url = url_of(settings.host.strip("[]").replace("*", "::"), settings.grpc_port or 0)
         self._server.add_insecure_port(url.removeprefix("http://"))
@@ -165,8 +169,11 @@ class InferenceServer:
         if status == _OK:
             context.set_trailing_metadata(metadata)
             length = headers.get(HEADER.encode())
-            n_json = None if length is None else int(length)
-            return bytes(await _converted(write_answer, content, method, n_json))
+            return bytes(
+                await _converted(
+                    write_answer, content, method, None if length is None else int(length)
+                )
+            )
         if status == _UNAVAILABLE and method.name.endswith("Ready"):
             return b""  # the message says no
         problem = orjson.loads(content)

@@ -80,13 +80,15 @@ def _files(directory: Path) -> Iterator[tuple[str, Path]]:
         path = directory / f"{kind}.jsonl"
         with path.open("w") as file:
             for row, (first, _) in enumerate(features):
-                text = {"text": " ".join(words[row])}
-                instance = {"features": dict.fromkeys(words[row], 1)} if kind == "named" else text
+                instance = (
+                    {"features": dict.fromkeys(words[row], 1)}
+                    if kind == "named"
+                    else {"text": " ".join(words[row])}
+                )
                 file.write(json.dumps({**instance, "labels": [f"label{first}"]}) + "\n")
         yield kind, path
     lines = [f"{first} {first}:1 {second}:0.5" for first, second in features]
-    heads = {"txt": f"{_N_ROWS} {_N_FEATURES} {_N_LABELS}\n", "svm": ""}
-    for suffix, head in heads.items():
+    for suffix, head in {"txt": f"{_N_ROWS} {_N_FEATURES} {_N_LABELS}\n", "svm": ""}.items():
         path = directory / f"raw.{suffix}"
         path.write_text(head + "\n".join(lines) + "\n")
         yield "raw", path
@@ -167,8 +169,7 @@ def warm(job: WarmUpJob) -> None:
                 store, "warm", request.model_copy(update={"keep_state": True, "until": 1})
             )
             request = request.model_copy(update={"parameters": (), "base": "warm@1"})
-        report = train_and_publish(store, "warm", request)
-        model = store.open("warm", report.version)
+        model = store.open("warm", train_and_publish(store, "warm", request).version)
         if job.trainer == "label-tree":
             if job.data.suffix == ".svm":
                 _go_on(store, request)
@@ -208,8 +209,7 @@ def _combined(member: Model, data: Path) -> Model:
     """Return a combined version of one member, with names, near rows and an unfitted ranker."""
     vocabulary = data.with_name("vocabulary.tsv")
     vocabulary.write_text("".join(f"<label{i}>\tword{i}\n" for i in range(_N_LABELS)))
-    request = CombineRequest((), data, vocabulary, rerank=data)
-    return unranked_version([member], request)
+    return unranked_version([member], CombineRequest((), data, vocabulary, rerank=data))
 
 
 def _begin() -> None:
@@ -225,15 +225,20 @@ def warm_all() -> None:
     from this process, so they need not import anything again. On a terminal a progress bar counts
     the kernels and estimates the remaining time; its thread starts after the fork.
     """
-    n_processes = min(n_processors() + 2, _PROCESSES_MAX)
-    pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("fork"), _begin)
+    pool = ProcessPoolExecutor(
+        min(n_processors() + 2, _PROCESSES_MAX), multiprocessing.get_context("fork"), _begin
+    )
     with tempfile.TemporaryDirectory() as directory, pool:
         n_before = _n_kernels()
         running_jobs = [pool.submit(warm, job) for job in jobs(Path(directory))]
-        columns = TextColumn("kernels"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-        console = Console(stderr=True)
         with Progress(
-            *columns, TextColumn("left"), console=console, disable=not sys.stderr.isatty()
+            TextColumn("kernels"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
         ) as bar:
             task = bar.add_task("", total=_N_KERNELS)
             while wait(running_jobs, _LOOK_SECONDS).not_done:

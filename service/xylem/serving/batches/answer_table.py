@@ -28,12 +28,11 @@ class AnswerTable:
         from pyarrow.parquet import ParquetWriter
 
         text = pa.string()
-        floats = pa.float32()
         self._schema = pa.schema(
             {
                 "id": text,
                 "labels": pa.list_(text),
-                "scores": pa.list_(floats),
+                "scores": pa.list_(pa.float32()),
                 "prediction_id": text,
                 "error": text,
             }

@@ -56,9 +56,13 @@ def answer_block(
     options = with_present_thresholds(options, served)
     predictions = search_chunked(served.predictor.predict, chunked, options, served)
     timings.end(SEARCH)
-    labels_json = describe_labels(predictions, chunked, served, info, explain=explain)
     json_predictions = write_predictions(
-        predictions, options, epoch, served, labels_json, chunked.unknown
+        predictions,
+        options,
+        epoch,
+        served,
+        describe_labels(predictions, chunked, served, info, explain=explain),
+        chunked.unknown,
     )
     answers = (
         json_predictions
@@ -127,9 +131,10 @@ def _read(
     if plain is not None:
         return plain, None
     parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]
-    instances = [line for line in parsed if not isinstance(line, BadInput)]
     chunked, faults = rows_and_faults(
-        instances, featurizer, partial(divide_texts, characters_max=chunk_characters)
+        [line for line in parsed if not isinstance(line, BadInput)],
+        featurizer,
+        partial(divide_texts, characters_max=chunk_characters),
     )
     next_fault = iter(faults)
     ids_and_faults: list[_IdAndFault] = [

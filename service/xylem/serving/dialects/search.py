@@ -77,20 +77,25 @@ def is_short(query: Query, served: ServedVersion) -> bool:
 
 def fast_forms(limits: Limits) -> FastForms:
     """Return the bounds of the requests that the kernel answers at once."""
-    labels_max = min(limits.answer_labels_max, SHORT_ITEMS)
     search_limits = FastLimits(
-        limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN
+        limits.top_r_max,
+        limits.beam_width_max,
+        min(limits.answer_labels_max, SHORT_ITEMS),
+        SHORT_BEAMS,
+        SHORT_CHILDREN,
     )
     defaults = Options()
-    bodies = BodyForms(
-        rows_max=min(SHORT_BEAMS, limits.instances_max),
-        values_max=min(SHORT_ITEMS, limits.features_max),
-        characters_max=SHORT_ITEMS,
-        text_bytes_max=limits.text_bytes_max,
-        top_r=defaults.top_r,
-        beam_width=defaults.beam_width,
+    return FastForms(
+        search_limits,
+        BodyForms(
+            rows_max=min(SHORT_BEAMS, limits.instances_max),
+            values_max=min(SHORT_ITEMS, limits.features_max),
+            characters_max=SHORT_ITEMS,
+            text_bytes_max=limits.text_bytes_max,
+            top_r=defaults.top_r,
+            beam_width=defaults.beam_width,
+        ),
     )
-    return FastForms(search_limits, bodies)
 
 
 _OF_KERNEL = frozenset(
@@ -195,12 +200,11 @@ def body_query_of(options: Options, n_rows: int, n_values: int) -> tuple[BodyQue
             return None
     elif options.threshold == TUNED:
         kind = TUNED_KIND
-    body_query = BodyQuery(
+    return BodyQuery(
         n_rows=n_rows,
         n_values=n_values,
         top_r=options.top_r,
         beam_width=options.beam_width,
         threshold=kind,
         is_exact=int(options.exact),
-    )
-    return body_query, number
+    ), number

@@ -178,17 +178,23 @@ def to_events(
     checked  the events by their place in the request
     keep     whether each event gets the line that is stored to train on
     """
-    instances = [
-        event.feedback.instance_or_none
-        for event in checked.values()
-        if event.feedback.instance_or_none is not None
-    ]
-    rows, faults = rows_and_faults(instances, served.featurizer, transform)
+    rows, faults = rows_and_faults(
+        [
+            event.feedback.instance_or_none
+            for event in checked.values()
+            if event.feedback.instance_or_none is not None
+        ],
+        served.featurizer,
+        transform,
+    )
     no_row = SparseRows(np.zeros(2, np.int64), rows.indices[:0], rows.values[:0], rows.n_features)
     next_row = count(1)
     next_fault = iter(faults)
-    names = chain.from_iterable(event.feedback.labels for event in checked.values())
-    next_label_ids = iter(find_all(served.labels, names).tolist())
+    next_label_ids = iter(
+        find_all(
+            served.labels, chain.from_iterable(event.feedback.labels for event in checked.values())
+        ).tolist()
+    )
     places: list[int] = []
     true_labels: list[NDArray[np.int32]] = []
     predicted: list[NDArray[np.int32]] = []
@@ -203,16 +209,20 @@ def to_events(
         row_index = next(next_row) if instance is not None and fault is None else 0
         if -1 in label_ids:
             i = label_ids.index(-1)
-            unknown = UnknownLabel(
-                f"expected labels of the model, found {feedback.labels[i][:80]!r}"
+            verdicts[place] = refused(
+                feedback.event_id,
+                UnknownLabel(
+                    f"expected labels of the model, found {feedback.labels[i][:80]!r}"
+                ).with_path(f"labels[{i}]"),
             )
-            verdicts[place] = refused(feedback.event_id, unknown.with_path(f"labels[{i}]"))
         elif fault is not None:
             verdicts[place] = refused(feedback.event_id, fault.within("instance"))
         elif token is not None and not _is_of(token, served):
-            detail = "expected a prediction of this version, found labels that it does not have"
             verdicts[place] = not_counted(
-                feedback.event_id, "rejected", "prediction-forged", detail
+                feedback.event_id,
+                "rejected",
+                "prediction-forged",
+                "expected a prediction of this version, found labels that it does not have",
             )
         else:
             ids[place] = feedback.event_id
@@ -230,15 +240,18 @@ def to_events(
                     }
                 )
             lines.append(line)
-    events = Events(
-        keys=event_keys(served.name, list(ids.values())),
-        rows=SparseRows.join([no_row, rows]).take(np.array(places, np.int64)),
-        labels=label_rows(true_labels, served.labels.n_names),
-        predicted=label_rows(predicted, served.labels.n_names),
-        epochs=np.array(epochs, np.int64),
-        lines=lines,
+    return (
+        ids,
+        Events(
+            keys=event_keys(served.name, list(ids.values())),
+            rows=SparseRows.join([no_row, rows]).take(np.array(places, np.int64)),
+            labels=label_rows(true_labels, served.labels.n_names),
+            predicted=label_rows(predicted, served.labels.n_names),
+            epochs=np.array(epochs, np.int64),
+            lines=lines,
+        ),
+        verdicts,
     )
-    return ids, events, verdicts
 
 
 def refused(event_id: str | None, error: BadInput) -> FeedbackLineResult:
@@ -251,11 +264,15 @@ def verdict_on(event_id: str, result: Result) -> FeedbackLineResult:
     """Return the verdict on an event that the writer has processed."""
     if result != "late":
         return {"event_id": event_id, "result": result}
-    detail = (
-        "expected a prediction at thresholds in force, found one from before they were "
-        "tuned or restored"
+    return not_counted(
+        event_id,
+        result,
+        "thresholds-replaced",
+        (
+            "expected a prediction at thresholds in force, found one from before they were "
+            "tuned or restored"
+        ),
     )
-    return not_counted(event_id, result, "thresholds-replaced", detail)
 
 
 def not_counted(

@@ -42,9 +42,11 @@ class PredictionIds:
         self._learning = learning
         self._model = model_hash(live.model)
         unknown = _unknown()
-        seal = unknown.seal(self._model, live.version, 0)
-        present = Present(live.thresholds, None, seal, unlearned)
-        self._present: tuple[Present, Tokens, float] = present, unknown, 0.0
+        self._present: tuple[Present, Tokens, float] = (
+            Present(live.thresholds, None, unknown.seal(self._model, live.version, 0), unlearned),
+            unknown,
+            0.0,
+        )
         """The Present that answers are given under, the tokens that made its seal, and its expiry.
 
         The expiry is in seconds of time.monotonic.
@@ -71,8 +73,9 @@ class PredictionIds:
             present.thresholds is thresholds and present.tuned is tuned and present.limit == limit
         )
         if not is_same or sealed_by is not tokens or now > until:
-            seal = tokens.seal(self._model, live.version, 0)
-            present = Present(thresholds, tuned, seal, self._unlearned, limit)
+            present = Present(
+                thresholds, tuned, tokens.seal(self._model, live.version, 0), self._unlearned, limit
+            )
             self._present = present, tokens, now + _SEAL_SECONDS
         return present, epoch, tokens.serials(n)
 

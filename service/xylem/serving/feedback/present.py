@@ -41,10 +41,16 @@ class Present(Uncopyable):
         self.thresholds = thresholds
         self.tuned = tuned
         self.seal = seal._replace(epoch=0)
-        log_threshold = _NO_THRESHOLDS if tuned is None else tuned
-        signing = seal.keyed, seal.model, seal.version, seal.expiry
         self.handle = handle_of(
-            FastPresent(thresholds, log_threshold, limit or len(thresholds), *signing)
+            FastPresent(
+                thresholds=thresholds,
+                log_threshold=_NO_THRESHOLDS if tuned is None else tuned,
+                limit=limit or len(thresholds),
+                keyed=seal.keyed,
+                model=seal.model,
+                version=seal.version,
+                expiry=seal.expiry,
+            )
         )
 
     def seal_at(self, epoch: int) -> Seal:

@@ -79,8 +79,7 @@ class DeleteRowsRequest(RequestModel):
     @property
     def midnight(self) -> float:
         """Return when the day begins, in seconds since 1970. Raises ValueError if it is no day."""
-        day = datetime.strptime(str(self.day), "%Y-%m-%d")
-        return day.replace(tzinfo=UTC).timestamp()
+        return datetime.strptime(str(self.day), "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
 
 
 class RowsDeleted(TypedDict):

@@ -74,8 +74,13 @@ class Tokens:
 
         model  the `model_hash` of the model's name
         """
-        expiry = int(time.time()) + self._seconds_max
-        return Seal(self._keyed, int.from_bytes(model, "little"), version, epoch, expiry)
+        return Seal(
+            self._keyed,
+            int.from_bytes(model, "little"),
+            version,
+            epoch,
+            int(time.time()) + self._seconds_max,
+        )
 
     def serials(self, n: int) -> int:
         """Return the first of n serial numbers that no other token has."""
@@ -109,8 +114,11 @@ class Tokens:
             )
         if expiry > now + self._seconds_max + SKEW_SECONDS:
             raise TokenFault("future", "expected a prediction of the past, found one of the future")
-        labels = np.unique(np.frombuffer(body, "<i4", offset=_HEAD.size).astype(np.int32))
-        return Token(version, epoch, labels)
+        return Token(
+            version,
+            epoch,
+            np.unique(np.frombuffer(body, "<i4", offset=_HEAD.size).astype(np.int32)),
+        )
 
     def _verified(self, text: str) -> bytes:
         """Return the bytes of a token without its MAC. Raises TokenFault if the MAC is wrong."""

@@ -31,10 +31,15 @@ def with_denied(
     if not names and by_info is (None if served.denied is None else served.denied.by_info):
         return served
     denying = _denying(served, names, by_info)
-    mask = None if denying.denied is None else denying.denied.mask
-    forms = fast_forms(limits or Limits())
     return denying._replace(
-        fast=fast_requests(served.opened, served.predictor, served.featurizer, forms, stages, mask)
+        fast=fast_requests(
+            served.opened,
+            served.predictor,
+            served.featurizer,
+            fast_forms(limits or Limits()),
+            stages,
+            None if denying.denied is None else denying.denied.mask,
+        )
     )
 
 
@@ -66,8 +71,10 @@ def _denying(
         mask = served.predictor.label_mask(among=allowed)
         assert mask is not None
         denied = DeniedLabels(tuple(names), int(np.count_nonzero(ids < 0)), allowed, mask, by_info)
-    masks = LabelMasks(served.predictor, None if denied is None else denied.allowed)
-    return served._replace(denied=denied, masks=masks)
+    return served._replace(
+        denied=denied,
+        masks=LabelMasks(served.predictor, None if denied is None else denied.allowed),
+    )
 
 
 def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
@@ -87,8 +94,7 @@ def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> N
         return
     for i, label in enumerate(ids):
         if not served.denied.allowed[label]:
-            name = f"{name_of(served.labels, label)!r:.80}"
-            fault = UnknownLabel(
-                f"expected a label that is neither denied nor deprecated, found {name}"
-            )
-            raise fault.with_path(f"{place}[{i}]")
+            raise UnknownLabel(
+                "expected a label that is neither denied nor deprecated, found "
+                f"{name_of(served.labels, label)!r:.80}"
+            ).with_path(f"{place}[{i}]")

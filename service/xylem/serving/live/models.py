@@ -80,8 +80,9 @@ class LiveModels(Generic[T]):
         refresh: Callable[[], Mapping[str, str]] = dict,
         deny: Deny[T] = lambda served, _: served,
     ) -> None:
-        loaded_max = models_loaded if isinstance(models_loaded, int) else None
-        self._bound = OpenBound(loaded_max, preload or ())
+        self._bound = OpenBound(
+            models_loaded if isinstance(models_loaded, int) else None, preload or ()
+        )
         self._watch = store.watch()
         self._is_behind = True
         """Whether the present state lacks anything that a look has seen."""
@@ -146,11 +147,9 @@ class LiveModels(Generic[T]):
 
     def status(self) -> LiveStatus:
         """Return the aliases that are served, and the failures."""
-        aliases = sorted(self.aliases.items())
-        failures = sorted(self._versions.failures.copy().values())
         return LiveStatus(
-            aliases,
-            failures,
+            sorted(self.aliases.items()),
+            sorted(self._versions.failures.copy().values()),
             self._state.served.swaps,
             self._store_error,
             n_open=len(self.open_versions()),
@@ -249,8 +248,9 @@ class LiveModels(Generic[T]):
         for (_, number), served in zip(keys, versions, strict=True):
             view = None if served is None else served_aliases.existing_view(model, ref, served)
             if served is not None and view is None:
-                make = served_aliases.view
-                view = await loop.run_in_executor(self._opener, make, model, ref, served)
+                view = await loop.run_in_executor(
+                    self._opener, served_aliases.view, model, ref, served
+                )
             views[number] = view
         if alias.split_versions and (model, ref) not in served_aliases.splits:
             canary, shadow = (
@@ -282,8 +282,11 @@ class LiveModels(Generic[T]):
         self._states.unloaded.add(model)
         resident = {key: served for key, served in state.resident.items() if key[0] != model}
         state.served.forget(model)
-        is_waited_for = any(map(self._states.keeps, state.models))
-        self._publish(state._replace(resident=resident, is_waited_for=is_waited_for))
+        self._publish(
+            state._replace(
+                resident=resident, is_waited_for=any(map(self._states.keeps, state.models))
+            )
+        )
 
     async def follow(self, poll_seconds: float, on_first: Callable[[], None]) -> None:
         """Look at the store now, every `poll_seconds` and after each `wake`, until cancelled.
@@ -350,8 +353,13 @@ class LiveModels(Generic[T]):
         try:
             self._is_behind |= self._watch.look()
             if self._versions.is_due or self._is_behind:
-                infos = [info for _, info in sorted(self._watch.models.items())]
-                self._publish(self._states.state_after(self._state, infos, self._publish))
+                self._publish(
+                    self._states.state_after(
+                        self._state,
+                        [info for _, info in sorted(self._watch.models.items())],
+                        self._publish,
+                    )
+                )
                 self._is_behind = False
             self._store_error = None
             succeeded_at["store"] = time.monotonic()

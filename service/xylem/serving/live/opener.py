@@ -60,8 +60,13 @@ class VersionOpener(Generic[T]):
             raise ModelUnavailable(f"model {model} version {version}: {detail}") from error
         self.failures.pop((model, str(version)), None)
         self.n_opened += 1
-        ms = round(1000 * (time.perf_counter() - started), 3)
-        log(logging.INFO, "model_opened", model=model, version=version, ms=ms)
+        log(
+            logging.INFO,
+            "model_opened",
+            model=model,
+            version=version,
+            ms=round(1000 * (time.perf_counter() - started), 3),
+        )
         return opening
 
     def fail(self, model: str, ref: str, detail: str, error: Exception | None = None) -> str:

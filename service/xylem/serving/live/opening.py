@@ -153,8 +153,9 @@ def _warm_up(served: ServedVersion) -> None:
     limits = _usual_limits()
     read_sparse(event, served, None, limits, are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
-    untimed = fast_requests(served.opened, served.predictor, served.featurizer, fast_forms(limits))
-    untimed.answer(body, 0, served.ids.sign(0, 1))
+    fast_requests(served.opened, served.predictor, served.featurizer, fast_forms(limits)).answer(
+        body, 0, served.ids.sign(0, 1)
+    )
     for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):
         dialect.answer_fully(dialect.read(Body(content), limits), served)
     label = name_of(served.labels, 0)
@@ -165,12 +166,11 @@ def _warm_up(served: ServedVersion) -> None:
         {"explain": True},
         {"label_weights": {label: 2.0}, "statistics": True},
     )
-    instances = (
+    for instance in (
         TextInstance(text="warm up"),
         SparseInstance(indices=[0], values=[1.0]),
         NamedInstance(features={"warm": 1.0}),
-    )
-    for instance in instances:
+    ):
         for options in option_sets:
             with contextlib.suppress(BadInstance):
                 PREDICT.answer_fully(

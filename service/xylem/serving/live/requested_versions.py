@@ -130,8 +130,10 @@ class RequestedVersions(Generic[T]):
             opening = self._opening[group] = asyncio.ensure_future(self._open(group))
             # if nobody waits any more, nobody else asks for the error
             opening.add_done_callback(lambda done: done.cancelled() or done.exception())
-        timeout = self._seconds_max if seconds is None else min(seconds, self._seconds_max)
-        done, _ = await asyncio.wait((self._opening[group],), timeout=timeout)
+        done, _ = await asyncio.wait(
+            (self._opening[group],),
+            timeout=self._seconds_max if seconds is None else min(seconds, self._seconds_max),
+        )
         if not done:
             raise TimedOut(
                 f"model {group[0][0]} version {group[0][1]}: expected it to be open by now, found "
@@ -193,9 +195,13 @@ class RequestedVersions(Generic[T]):
         return self._has_room(weight)
 
     def _has_room(self, weight: int) -> bool:
-        open_weight = sum(version.weight for version in list(self.opened.values()))
-        in_use = sum(self._closed_in_use.copy().values())
-        return self.reserved + open_weight + in_use + weight <= self._bound
+        return (
+            self.reserved
+            + sum(version.weight for version in list(self.opened.values()))
+            + sum(self._closed_in_use.copy().values())
+            + weight
+            <= self._bound
+        )
 
     def _forget(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         """Count a closed version no longer, since nothing uses it any more. Any thread calls it."""

@@ -82,12 +82,12 @@ class StateMaker(Generic[T]):
                 key: self._settle(key, alias, resident) for key, alias in stored_aliases.items()
             }
             if n_models <= _EARLY_MAX and previous.is_early:
-                unsplit_aliases = {
-                    key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()
-                }
                 self._previous = state_of(
                     infos[:n_models],
-                    unsplit_aliases,
+                    {
+                        key: alias._replace(canary=None, shadow=None)
+                        for key, alias in aliases.items()
+                    },
                     resident,
                     {},
                     self._previous,
@@ -98,8 +98,9 @@ class StateMaker(Generic[T]):
             aliases[key] = self._with_split(key[0], alias, resident)
         for model, detail in self._refresh().items():
             self._opener.note(model, LABEL_INFO, detail)
-        requested = self._renewed_requested()
-        state = state_of(infos, aliases, resident, requested, self._previous, is_early=False)
+        state = state_of(
+            infos, aliases, resident, self._renewed_requested(), self._previous, is_early=False
+        )
         if previous.is_early:
             self._bound.warn_of_unmatched(state.models)
         return state._replace(is_waited_for=any(self.keeps(info.name) for info in infos))

@@ -56,8 +56,13 @@ def _fault(details: Any, models: Sequence[type[BaseModel]]) -> BadInput:
             if tags and len(place) > 2
             else [_model_at(place[:-1], m) for m in models]
         )
-        field_names = sorted({name for model in candidates for name in model.model_fields})
-        return BadRequest(unknown(str(place[-1]), field_names, "field")).with_path(path)
+        return BadRequest(
+            unknown(
+                str(place[-1]),
+                sorted({name for model in candidates for name in model.model_fields}),
+                "field",
+            )
+        ).with_path(path)
     if kind not in ("union_tag_not_found", "union_tag_invalid"):
         return BadRequest(sentence_of(details)).with_path(path)
     if type(value) is not dict:

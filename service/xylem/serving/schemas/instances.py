@@ -133,14 +133,15 @@ _TAG_OF = {
 def kind_of(value: Any) -> str | None:
     """Return the tag of an instance, by its fields; None if they fit no kind."""
     if type(value) is dict and len(value) <= FIELDS_MAX:
-        fields_present = (
-            "text" in value,
-            "indices" in value,
-            "values" in value,
-            "features" in value,
-            "fields" in value,
+        return _TAG_OF.get(
+            (
+                "text" in value,
+                "indices" in value,
+                "values" in value,
+                "features" in value,
+                "fields" in value,
+            )
         )
-        return _TAG_OF.get(fields_present)
     if isinstance(value, StrictModel):
         return next(tag for tag, kind in TAGS.items() if isinstance(value, kind))
     return None

@@ -26,9 +26,10 @@ def utf8_length(text: str) -> int:
 def longest(names: Iterable[str]) -> int:
     """Return the bytes of the longest name."""
     names = list(names)
-    is_ascii = "".join(names).isascii()
     sizes: Iterable[Sized] = (
-        names if is_ascii else [name.encode(errors="surrogatepass") for name in names]
+        names
+        if "".join(names).isascii()
+        else [name.encode(errors="surrogatepass") for name in names]
     )
     return max(map(len, sizes), default=0)
 

@@ -94,10 +94,13 @@ class DocumentsDialect(_SuggestDialect):
 
     def read(self, body: Body, limits: Limits) -> _Query:
         """Read the options from the query string, and the documents from the body."""
-        fields = split_fields(
-            (body.header_or_query or "").encode("latin-1"), "a query string", FIELDS_MAX
+        options = validated(
+            split_fields(
+                (body.header_or_query or "").encode("latin-1"), "a query string", FIELDS_MAX
+            ),
+            SuggestOptions,
+            limits,
         )
-        options = validated(fields, SuggestOptions, limits)
         documents = parse_body(body.content, SuggestBatchRequest, limits).documents
 
         def answer(suggestions: list[list[Suggestion]]) -> object:
@@ -132,19 +135,24 @@ def suggest(
     language = languages_of(facts)[1]
     if options.language is not None:
         if facts is None:
-            expected = "expected no language: the model has no label info"
-            raise BadRequest(f"{expected}, found {options.language[:40]!r}").with_path("language")
+            raise BadRequest(
+                "expected no language: the model has no label info, found "
+                f"{options.language[:40]!r}"
+            ).with_path("language")
         check_language(facts, options.language, BadRequest)
         language = options.language.lower()
-    n_labels = len(texts) * options.limit
-    refuse_beyond(n_labels, "subjects asked for", "answer_labels_max", limits, "limit")
+    refuse_beyond(
+        len(texts) * options.limit, "subjects asked for", "answer_labels_max", limits, "limit"
+    )
     if not texts or not options.limit:
         return [[] for _ in texts]
     rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
     timings.end(ENCODE if served.featurizer.encodes else FEATURES)
     # every score reaches a threshold of 0, so 0 becomes None, which needs no exact search
-    search_options = Options(top_r=options.limit, threshold=options.threshold or None)
-    predictions = served.predictor.predict(rows, to_options(search_options, served, stop))
+    predictions = served.predictor.predict(
+        rows,
+        to_options(Options(top_r=options.limit, threshold=options.threshold or None), served, stop),
+    )
     timings.end(SEARCH)
     suggestions: list[list[Suggestion]] = [[] for _ in texts]
     for text_suggestions, (start, end) in zip(
@@ -184,12 +192,13 @@ def events_of(body: bytes, served: ServedVersion, limits: Limits) -> list[dict[s
             for j, subject in enumerate(document.subjects)
         ]
         digest = hashlib.sha256(dump([document.text, sorted(set(labels))])).hexdigest()
-        event = {
-            "event_id": f"annif-{digest}",
-            "instance": {"text": document.text},
-            "labels": labels,
-        }
-        events.append(event)
+        events.append(
+            {
+                "event_id": f"annif-{digest}",
+                "instance": {"text": document.text},
+                "labels": labels,
+            }
+        )
     return events
 
 

@@ -91,8 +91,9 @@ class BeamRequests:
         """
         if self._is_named and _FEATURES in message:
             return None
-        data = np.frombuffer(message + _BODY_END, np.uint8)
-        return self._read_text(self._run(data, start, PREDICTIONS, signed))
+        return self._read_text(
+            self._run(np.frombuffer(message + _BODY_END, np.uint8), start, PREDICTIONS, signed)
+        )
 
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
         """Return the answer to rows that were read elsewhere, as `answer` does."""
@@ -115,8 +116,7 @@ class BeamRequests:
         """
         self._form[:] = form
         self._bodies.arrays[3][0] = number
-        array = np.frombuffer(data + _BODY_END, np.uint8)
-        if self._run(array, start, TENSORS, signed) == 0:
+        if self._run(np.frombuffer(data + _BODY_END, np.uint8), start, TENSORS, signed) == 0:
             return None
         ends = self._form[END : END + self._form.item(N_OUTPUTS)].tolist()
         return PackedOutputs(bytes(self._text[: ends[-1]]), ends)
@@ -139,8 +139,9 @@ class BeamRequests:
         is_tuned = self._requested.item(_KIND) == TUNED
         if n_rows == 1:
             return FastAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
-        parts = cut_texts(self._text, self._call.text_ends[:n_rows])
-        return FastAnswer(n_rows, b",".join(parts), is_tuned)
+        return FastAnswer(
+            n_rows, b",".join(cut_texts(self._text, self._call.text_ends[:n_rows])), is_tuned
+        )
 
     def _copy_rows(self, read: RowsRead) -> bool:
         """Copy rows and their query to the kernel's buffers; return whether there is room."""
@@ -179,13 +180,14 @@ class BeamRequests:
         written = answers, beam.scores, (*names, ALL_ALLOWED), seal, 0
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
         tensors = (_NO_DATA, 0, bodies.constants, bodies.arrays[:3], self._form, bodies.texts_at)
-        model = self._model_with(
-            reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
-            writing=address_of(write_predictions, WRITES, *written, token, text, text_ends),
-            reading_tensors=address_of(read_arrays, READS, *tensors),
-            writing_tensors=address_of(pack_outputs, WRITES, answers, names, self._form, text),
+        self._model = handle_of(
+            self._model_with(
+                reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
+                writing=address_of(write_predictions, WRITES, *written, token, text, text_ends),
+                reading_tensors=address_of(read_arrays, READS, *tensors),
+                writing_tensors=address_of(pack_outputs, WRITES, answers, names, self._form, text),
+            )
         )
-        self._model = handle_of(model)
         self._call = FastCall(
             self._model,
             self._limits,

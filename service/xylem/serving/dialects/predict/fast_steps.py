@@ -118,8 +118,7 @@ class EmbeddedRequests(TwoSteps):
     def _embedded(self, read: RowsRead) -> RowsRead:
         """Return the dense rows that the embedding makes of rows that have been read."""
         dense = self._embedding.rows(read.rows)
-        query = read.query._replace(n_values=len(dense.indices))
-        return RowsRead(dense, query, read.number)
+        return RowsRead(dense, read.query._replace(n_values=len(dense.indices)), read.number)
 
 
 class PredictorRequests(TwoSteps):

@@ -70,10 +70,10 @@ def _check_weights(
     check_limit(longest(value), "bytes of a name", "name_bytes_max", info)
     for name, weight in value.items():
         if type(weight) not in _NUMBERS or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
-            message = (
-                f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {what_is(weight)}"
+            raise fault(
+                f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {what_is(weight)}",
+                name,
             )
-            raise fault(message, name)
     return value
 
 
@@ -84,8 +84,10 @@ def _check_deadline(value: Any, info: ValidationInfo) -> int | None:
         raise fault(f"expected null or an integer of at least 1, found {what_is(value)}")
     seconds = None if info.context is None else info.context.request_seconds_max
     if seconds is not None and value > seconds * 1000:
-        deadline_max = f"{int(seconds * 1000)} milliseconds (limit request_seconds_max)"
-        raise exceeded(f"expected at most {deadline_max}, found {value}")
+        raise exceeded(
+            f"expected at most {int(seconds * 1000)} milliseconds (limit request_seconds_max), "
+            f"found {value}"
+        )
     return value
 
 
@@ -355,8 +357,13 @@ class ScoreRequest(RequestModel):
     def _check_instances(self, info: ValidationInfo) -> ScoreRequest:
         if not self.instances:
             raise fault("expected at least one instance, found none", "instances")
-        n_labels = sum(len(instance.labels) for instance in self.instances)
-        check_limit(n_labels, "labels to score", "answer_labels_max", info, "instances")
+        check_limit(
+            sum(len(instance.labels) for instance in self.instances),
+            "labels to score",
+            "answer_labels_max",
+            info,
+            "instances",
+        )
         return self
 
 

@@ -51,8 +51,11 @@ class ScoreDialect(Dialect[ScoreRequest]):
         """
 
         def answer(_: object = None) -> Reply:
-            scores = score_instances(query.instances, served, limits)
-            score_answer = ScoreAnswer(model=served.name, version=served.version, scores=scores)
+            score_answer = ScoreAnswer(
+                model=served.name,
+                version=served.version,
+                scores=score_instances(query.instances, served, limits),
+            )
             return Reply((dump(score_answer),), len(query.instances))
 
         if is_short(query, served.featurizer) and not served.featurizer.encodes:
@@ -79,12 +82,17 @@ def score_instances(
             ids_by_instance[i] = _ids(instance, i, served)
     rows = to_rows([instances[i] for i in ids_by_instance], served.featurizer)
     label_ptr = offsets(map(len, ids_by_instance.values()))
-    flat = np.array(list(itertools.chain.from_iterable(ids_by_instance.values())), np.int32)
-    scored = served.predictor.score_labels(rows, label_ptr, flat)
-    spans = itertools.pairwise(label_ptr.tolist())
-    for (i, ids), (low, high) in zip(ids_by_instance.items(), spans, strict=True):
-        labels = _labels(instances[i].labels, ids, scored.scores[low:high], scored.logs[low:high])
-        scores_by_instance[i] = InstanceScores(labels=labels)
+    scored = served.predictor.score_labels(
+        rows,
+        label_ptr,
+        np.array(list(itertools.chain.from_iterable(ids_by_instance.values())), np.int32),
+    )
+    for (i, ids), (low, high) in zip(
+        ids_by_instance.items(), itertools.pairwise(label_ptr.tolist()), strict=True
+    ):
+        scores_by_instance[i] = InstanceScores(
+            labels=_labels(instances[i].labels, ids, scored.scores[low:high], scored.logs[low:high])
+        )
     return [scores_by_instance[i] for i in range(len(instances))]
 
 
@@ -160,8 +168,9 @@ def _ids(instance: AnyScored, i: int, served: ServedVersion) -> list[int]:
     ids: list[int] = find_all(served.labels, instance.labels).tolist()
     if ids and min(ids) < 0:
         j = next(j for j, label in enumerate(ids) if label < 0)
-        fault = UnknownLabel(f"expected a label of the model, found {instance.labels[j]!r:.80}")
-        raise fault.with_path(f"instances[{i}].labels[{j}]")
+        raise UnknownLabel(
+            f"expected a label of the model, found {instance.labels[j]!r:.80}"
+        ).with_path(f"instances[{i}].labels[{j}]")
     check_not_denied(served, ids, f"instances[{i}].labels")
     return ids
 

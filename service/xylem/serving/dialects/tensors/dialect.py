@@ -84,8 +84,12 @@ class InferQuery(Query):
 
     def compared(self) -> Query:
         """Return the request for the names of labels."""
-        outputs = outputs_of({"labels": False}, self.n_rows, self.options.top_r)
-        return InferQuery(replace(self.plan, outputs=outputs), self.instances)
+        return InferQuery(
+            replace(
+                self.plan, outputs=outputs_of({"labels": False}, self.n_rows, self.options.top_r)
+            ),
+            self.instances,
+        )
 
 
 class TensorDialect(SearchDialect):
@@ -109,9 +113,12 @@ class TensorDialect(SearchDialect):
         if packed is not None:
             plan = packed.plan
             epoch = served.thresholds.epoch
-            signed = served.ids.sign(epoch, SHORT_BEAMS)
             outputs = served.fast.answer_tensors(
-                packed.data, packed.start, packed.form, plan.number, signed
+                packed.data,
+                packed.start,
+                packed.form,
+                plan.number,
+                served.ids.sign(epoch, SHORT_BEAMS),
             )
             if outputs is not None:
                 if timings.is_traced:
@@ -125,8 +132,7 @@ class TensorDialect(SearchDialect):
     def read(self, body: Body, limits: Limits) -> Query:
         """Read a body."""
         n_json, plan = _read_plan(body, limits)
-        data = memoryview(body.message)[body.start + n_json :]
-        return InferQuery(plan, read_rows(plan, data))
+        return InferQuery(plan, read_rows(plan, memoryview(body.message)[body.start + n_json :]))
 
     def first_labels(
         self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
@@ -178,8 +184,9 @@ def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:
     """Return how many bytes of a body are JSON, and the plan that the JSON describes."""
     n_bytes = len(body.message) - body.start
     n_json = n_bytes if body.header_or_query is None else json_length(body.header_or_query, n_bytes)
-    head = body.message[body.start : body.start + n_json]
-    return n_json, read_plan(head, n_bytes - n_json, limits)
+    return n_json, read_plan(
+        body.message[body.start : body.start + n_json], n_bytes - n_json, limits
+    )
 
 
 def _reply(
@@ -192,8 +199,9 @@ def _reply(
     is_tuned = plan.options.threshold == TUNED
     if not binary:
         return Reply((head, json, tail), plan.n_rows, is_tuned)
-    n_json = len(head) + len(json) + len(tail)
-    return Reply((head, json, tail, binary), plan.n_rows, is_tuned, n_json)
+    return Reply(
+        (head, json, tail, binary), plan.n_rows, is_tuned, len(head) + len(json) + len(tail)
+    )
 
 
 _HEADS_MAX = 1024  # cached starts of answers: one for each version and epoch of thresholds
@@ -201,6 +209,9 @@ _HEADS_MAX = 1024  # cached starts of answers: one for each version and epoch of
 
 @functools.lru_cache(_HEADS_MAX)
 def _head(model: str, version: int, epoch: int) -> bytes:
-    epoch_json = b',"threshold_epoch":%d' % epoch if epoch else b""
-    head = b'{"model_name":"%b","model_version":"%d","parameters":{"version":%d%b},"outputs":['
-    return head % (model.encode(), version, version, epoch_json)
+    return b'{"model_name":"%b","model_version":"%d","parameters":{"version":%d%b},"outputs":[' % (
+        model.encode(),
+        version,
+        version,
+        b',"threshold_epoch":%d' % epoch if epoch else b"",
+    )

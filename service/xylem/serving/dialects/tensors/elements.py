@@ -120,20 +120,19 @@ def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
     n = prod(tensor.shape)
     if binary is not None:
         if len(binary) != n * dtype.itemsize:
-            expected = (
-                f"expected {n * dtype.itemsize} bytes, {dtype.itemsize} for each of {n} elements"
-            )
-            raise BadRequest(f"{expected}, found {len(binary)}").with_path(
-                f"{place}.parameters.binary_data_size"
-            )
+            raise BadRequest(
+                f"expected {n * dtype.itemsize} bytes, {dtype.itemsize} for each of {n} elements, "
+                f"found {len(binary)}"
+            ).with_path(f"{place}.parameters.binary_data_size")
         return np.frombuffer(binary, dtype)
     elements = _elements(tensor, place)
     try:
         # numbers beyond 32 bits become infinite, and are refused as such
         return np.frombuffer(array(dtype.char, elements), dtype)
     except OverflowError:
-        fault = f"expected numbers of {tensor.datatype}, found one beyond them"
-        raise BadRequest(fault).with_path(f"{place}.data") from None
+        raise BadRequest(f"expected numbers of {tensor.datatype}, found one beyond them").with_path(
+            f"{place}.data"
+        ) from None
 
 
 def texts_of(part: TensorPart, data: memoryview, limits: Limits) -> list[str]:
@@ -161,9 +160,9 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
         width = tensor.shape[1]
         wrong_row = next((i for i, row in enumerate(data) if len(row) != width), None)
         if wrong_row is not None:
-            n_elements = len(data[wrong_row])
-            fault = f"expected an array of {width}, found an array of {n_elements}"
-            raise BadRequest(fault).with_path(f"{place}.data[{wrong_row}]")
+            raise BadRequest(
+                f"expected an array of {width}, found an array of {len(data[wrong_row])}"
+            ).with_path(f"{place}.data[{wrong_row}]")
         data = list(chain.from_iterable(data))
     types, expected = _ELEMENTS[tensor.datatype]
     if not types.issuperset(map(type, data)):
@@ -208,8 +207,8 @@ def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
             )
             raise BadRequest(fault).with_path(f"{place}[{len(texts)}]") from None
     if len(texts) != n or start != len(binary):
-        elements = f"{len(texts)}, and {len(binary) - start} bytes behind them"
-        raise BadRequest(f"expected {n} elements, as the shape says, found {elements}").with_path(
-            place
-        )
+        raise BadRequest(
+            f"expected {n} elements, as the shape says, found {len(texts)}, and "
+            f"{len(binary) - start} bytes behind them"
+        ).with_path(place)
     return texts

@@ -121,10 +121,10 @@ def _pack(elements: Mapping[str, Sequence[Any]]) -> tuple[TensorLayout, bytes]:
         return TensorLayout(len(texts), 0, len(packed), text=0), packed
     indptr = elements["indptr"]
     n = len(elements["indices"])
-    numbers = *indptr, *elements["indices"], *elements["values"]
-    packed = struct.pack(f"<{len(indptr)}q{n}i{n}f", *numbers)
-    start = 8 * len(indptr)
-    layout = TensorLayout(
-        len(indptr) - 1, n, len(packed), indptr=0, indices=start, values=start + 4 * n
+    packed = struct.pack(
+        f"<{len(indptr)}q{n}i{n}f", *indptr, *elements["indices"], *elements["values"]
     )
-    return layout, packed
+    start = 8 * len(indptr)
+    return TensorLayout(
+        len(indptr) - 1, n, len(packed), indptr=0, indices=start, values=start + 4 * n
+    ), packed

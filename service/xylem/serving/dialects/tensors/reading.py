@@ -127,8 +127,9 @@ def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
     options = request.parameters
     for name in options.model_fields_set.intersection(UNSUPPORTED_OPTIONS):
         if getattr(options, name):
-            fault = "expected an option of infer, found one that only predict has"
-            raise UnsupportedOption(fault).with_path(f"parameters.{name}")
+            raise UnsupportedOption(
+                "expected an option of infer, found one that only predict has"
+            ).with_path(f"parameters.{name}")
     for i, tensor in enumerate(request.inputs):
         check_kind(tensor, f"inputs[{i}]")
     places = _by_name(request.inputs, "tensors", "inputs")
@@ -141,8 +142,7 @@ def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
         expected = "expected text, text and vectors, or indptr, indices and values"
         raise BadRequest(f"{expected}, found {', '.join(places)}").with_path("inputs")
     if are_texts:
-        first = min(places[name] for name in names)
-        n_rows = request.inputs[first].shape[0]
+        n_rows = request.inputs[min(places[name] for name in names)].shape[0]
         for i, tensor in enumerate(request.inputs):
             if tensor.shape[0] != n_rows:
                 parts_of = "vectors" if tensor.name == VECTORS else f"elements of {tensor.name}"
@@ -155,8 +155,9 @@ def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
     if n_rows < 1:
         raise BadRequest("expected at least one instance, found none").with_path("inputs")
     refuse_beyond(n_rows, "instances", "instances_max", limits, "inputs")
-    n_labels = n_rows * options.top_r
-    refuse_beyond(n_labels, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
+    refuse_beyond(
+        n_rows * options.top_r, "labels asked for", "answer_labels_max", limits, "parameters.top_r"
+    )
     return InferPlan(
         limits=limits,
         n_binary=n_binary,
@@ -195,9 +196,12 @@ def planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
     query_and_number = body_query_of(plan.options, plan.n_rows, layout.n_values)
     if query_and_number is None:
         return plan
-    codes = [_CODES[name] for name in plan.outputs.are_binary]
     return replace(
-        plan, form=form_of(layout, query_and_number[0], codes), number=query_and_number[1]
+        plan,
+        form=form_of(
+            layout, query_and_number[0], [_CODES[name] for name in plan.outputs.are_binary]
+        ),
+        number=query_and_number[1],
     )
 
 
@@ -223,8 +227,9 @@ def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
             dict(zip(texts, cells, strict=True)) for cells in zip(*texts.values(), strict=True)
         ]
         for i, cells in enumerate(fields):
-            n_bytes = total_length(cells)
-            refuse_beyond(n_bytes, "bytes of text", "text_bytes_max", plan.limits, f"rows[{i}]")
+            refuse_beyond(
+                total_length(cells), "bytes of text", "text_bytes_max", plan.limits, f"rows[{i}]"
+            )
         return InferRows(None, None, vector_rows, fields)
     indptr, indices, values = (numbers_of(plan.parts[name], binary) for name in _CSR)
     csr = (indptr, indices, values)
@@ -239,9 +244,8 @@ def json_length(header: str, n_bytes: int) -> int:
     """
     is_number = header.isascii() and header.isdigit() and len(header) < 20
     if not is_number or int(header) > n_bytes:
-        value = f"{header[:40]!r}"
         raise BadRequest(
-            f"expected at most the {n_bytes} bytes of the body, found {value}"
+            f"expected at most the {n_bytes} bytes of the body, found {header[:40]!r}"
         ).with_path(HEADER)
     return int(header)
 
@@ -256,8 +260,9 @@ def _by_name(
     places: dict[str, int] = {}
     for i, tensor in enumerate(tensors):
         if places.setdefault(tensor.name, i) != i:
-            fault = f"expected {kind} of different names, found {tensor.name} twice"
-            raise BadRequest(fault).with_path(f"{place}[{i}].name")
+            raise BadRequest(
+                f"expected {kind} of different names, found {tensor.name} twice"
+            ).with_path(f"{place}[{i}].name")
     return places
 
 
@@ -287,8 +292,9 @@ def _check_rows(csr: Arrays, parts: Mapping[str, TensorPart], limits: Limits) ->
     indptr, indices, values = csr
     n = len(indices)
     if len(values) != n:
-        fault = f"expected as many values as indices, {n}, found {len(values)}"
-        raise BadRequest(fault).with_path(f"{parts['values'].place}.shape")
+        raise BadRequest(f"expected as many values as indices, {n}, found {len(values)}").with_path(
+            f"{parts['values'].place}.shape"
+        )
     ends = indptr.tolist()
     if ends[0] != 0 or ends[-1] != n or sorted(ends) != ends:
         raise BadRequest(
@@ -296,5 +302,4 @@ def _check_rows(csr: Arrays, parts: Mapping[str, TensorPart], limits: Limits) ->
         ).with_path(parts["indptr"].place)
     sizes = [end - start for start, end in pairwise(ends)]
     longest = max(sizes)
-    place = f"rows[{sizes.index(longest)}]"
-    refuse_beyond(longest, "features", "features_max", limits, place)
+    refuse_beyond(longest, "features", "features_max", limits, f"rows[{sizes.index(longest)}]")
