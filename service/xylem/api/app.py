@@ -262,11 +262,6 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
         admission=admission,
     )
     metrics.open_versions = live.open_versions
-    queues = {
-        "predictions": services.work,
-        "thresholds": services.threshold_work,
-        "admin": services.admin_work,
-    }
     report = metrics.report
     report(read_in_flight, metrics, admission)
     report(read_live, live.status, lambda: services.ready, metrics.series_models)
@@ -275,12 +270,18 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
     if settings.metrics_keys:
         report(read_keys, ring)
     report(read_streams, {"batch": services.batches, "feedback": services.feeds})
-    report(read_queues, queues)
+    report(
+        read_queues,
+        {
+            "predictions": services.work,
+            "thresholds": services.threshold_work,
+            "admin": services.admin_work,
+        },
+    )
     return services
 
 
 def _settle() -> None:
-    """Exclude the present objects from garbage collection, and log that the store was read."""
     settle()
     log(logging.INFO, "models_opened")
 
@@ -289,17 +290,12 @@ async def _until_open(live: LiveModels[Any], opened: Connection | None) -> None:
     """Wait until the store has been read, and the other end of a connection is closed."""
     await live.has_looked.wait()
     if opened is not None:
-        await _end_of(opened)
-
-
-async def _end_of(connection: Connection) -> None:
-    """Wait until the other end of a connection is closed, and close this one."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(connection.fileno(), ended.set)
-    await ended.wait()
-    loop.remove_reader(connection.fileno())
-    connection.close()
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        loop.add_reader(opened.fileno(), ended.set)
+        await ended.wait()
+        loop.remove_reader(opened.fileno())
+        opened.close()
 
 
 @contextlib.contextmanager

@@ -98,7 +98,6 @@ def describe_history(
     Raises NotTuned, UnknownLabel, BadRequest, DatabaseUnavailable.
     """
     label = _label_of(served, query)
-    n_labels = served.labels.n_names
     with database.read() as connection:
         head = find_head(connection, served.name, served.version, served.thresholds.digest)
         if head is None or not head.epoch:
@@ -106,7 +105,8 @@ def describe_history(
                 f"model {served.name} version {served.version}: expected thresholds, found none"
             )
         points: list[Any] = [
-            point._asdict() for point in label_history(connection, head, label, n_labels)
+            point._asdict()
+            for point in label_history(connection, head, label, served.labels.n_names)
         ]
     return {
         "model": served.name,
@@ -208,7 +208,6 @@ def describe_thresholds(
             checkpoint_rows = [checkpoint._asdict() for checkpoint in checkpoints(connection, head)]
     instance_f = tuned.aim.instance_f()
     marks = tuned.counters.marks
-    hits = tuned.counters.hits
     ids = np.flatnonzero(marks < query.marks_below) if query.marks_below else np.arange(len(marks))
     page_ids = ids[query.offset : query.offset + query.limit].tolist()
     labels: list[LabelThreshold] = [
@@ -216,7 +215,7 @@ def describe_thresholds(
             "label": name_of(served.labels, i),
             "id": i,
             "threshold": tuned.thresholds[i],
-            "hits": int(hits[i]),
+            "hits": int(tuned.counters.hits[i]),
             "marks": int(marks[i]),
         }
         for i in page_ids
@@ -271,9 +270,12 @@ def describe_figures(store: Store, model: str, version: int) -> VersionFigures:
     Raises NotFound, Corrupt, StoreUnreadable.
     """
     opened = store.open(model, version, verify=False)
-    summary = VersionSummary.model_validate(opened.manifest)
     figures = None
     # there is no report, or one of another release, whose fields differ
     with suppress(KeyError, ValidationError):
         figures = _FIGURES.validate_python(read_report(opened.arrays)["validation"])
-    return VersionFigures(**dict(summary), model=opened.manifest.model, validation=figures)
+    return VersionFigures(
+        **dict(VersionSummary.model_validate(opened.manifest)),
+        model=opened.manifest.model,
+        validation=figures,
+    )

@@ -87,7 +87,6 @@ def run(settings: Settings) -> None:
     raise_limit(settings.limits.requests_max)
     listener = listen(settings.host, settings.port)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
-    url = url_of(*listener.getsockname()[:2])
     if settings.grpc_port is not None:
         reserved = reserve(settings.host, settings.grpc_port)  # for as long as this function runs
         grpc_port = reserved.getsockname()[1]
@@ -97,7 +96,7 @@ def run(settings: Settings) -> None:
     log(
         logging.INFO,
         "listening",
-        url=url,
+        url=url_of(*listener.getsockname()[:2]),
         workers=settings.workers,
         jobs=settings.jobs,
         pid=os.getpid(),
@@ -142,11 +141,10 @@ def follow_remote(settings: Settings) -> RemoteFollower | None:
         return None
     store = store_of(settings.store)
     store.prepare()
-    seconds = settings.store_remote_poll_seconds
     follower = RemoteFollower(
         RemoteStore(settings.store_remote),
         store,
-        poll_seconds=seconds,
+        poll_seconds=settings.store_remote_poll_seconds,
         keep=settings.store_remote_keep,
     )
     if not follower.look() and not store.models():
@@ -358,7 +356,6 @@ class _Supervisor:
         return worker
 
     def _stop(self) -> None:
-        """End the workers; kill those that do not end in time."""
         self._jobs.stop()
         self._send(signal.SIGTERM)
         seconds = self._settings.drain_seconds + self._settings.shutdown_seconds + GRACE_SECONDS

@@ -170,21 +170,20 @@ def mean_of(
     ).astype(np.float32)
     if threshold is not None:
         passes = scores >= (threshold if isinstance(threshold, float) else threshold[label])
-        instance = instance[passes]
-        label = label[passes]
-        scores = scores[passes]
+        instance, label, scores = (column[passes] for column in (instance, label, scores))
     order = np.lexsort((label, -scores, instance))
-    instance = instance[order]
-    label = label[order]
-    scores = scores[order]
+    instance, label, scores = (column[order] for column in (instance, label, scores))
     starts = np.searchsorted(instance, np.arange(n + 1))
     is_best = np.arange(len(instance)) - starts[instance] < top_r
-    ends = offsets(np.bincount(instance[is_best], minlength=n))
     costs = predictions.costs
     if len(costs):
         costs = np.stack(
             [np.bincount(instance_of_chunk, column, n) for column in costs.T], 1
         ).astype(np.int64)
     return Predictions(
-        ends, label[is_best].astype(np.int32), scores[is_best], np.zeros(n, np.uint8), costs
+        offsets(np.bincount(instance[is_best], minlength=n)),
+        label[is_best].astype(np.int32),
+        scores[is_best],
+        np.zeros(n, np.uint8),
+        costs,
     )

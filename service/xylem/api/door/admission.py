@@ -98,10 +98,7 @@ def is_json(scope: Scope) -> bool:
 
 def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
     """Raise UnsupportedMediaType unless the body is one of the `allowed` media types, in UTF-8."""
-    content_type = b""
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            content_type = value
+    content_type = dict(scope["headers"]).get(b"content-type", b"")
     if content_type not in allowed:
         media, _, parameters = content_type.lower().partition(b";")
         if (
@@ -109,9 +106,9 @@ def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
             or parameters.replace(b" ", b"").replace(b'"', b"") not in _UTF8
         ):
             expected = b" or ".join(sorted(allowed)).decode()
-            received = ascii(content_type.decode("latin-1"))[:100]
             raise UnsupportedMediaType(
-                f"Content-Type: expected {expected}, in UTF-8, found {received}"
+                f"Content-Type: expected {expected}, in UTF-8, "
+                f"found {ascii(content_type.decode('latin-1'))[:100]}"
             )
 
 

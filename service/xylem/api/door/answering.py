@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
@@ -138,12 +138,6 @@ def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
     return headers
 
 
-class _Usage(Protocol):
-    """When a version was last used, by `time.perf_counter_ns`."""
-
-    last_ns: int
-
-
 class _Target(NamedTuple):
     """The target of all requests with a given head, for as long as the store does not change.
 
@@ -151,7 +145,7 @@ class _Target(NamedTuple):
     outcome  the record of requests that this version answers
     split    the split of the alias, if it has a canary or a shadow
     canary   the record of requests that the canary answers
-    usage    says when the version was last used; `LiveModels` drops the target with it
+    usage    the Usage that `LiveModels` has of the version; it drops the target with it
     """
 
     head: HeadTemplate
@@ -159,7 +153,7 @@ class _Target(NamedTuple):
     outcome: RequestOutcome
     split: LiveSplit[ServedVersion] | None
     canary: RequestOutcome
-    usage: _Usage
+    usage: Any
 
 
 class WholeRequests:
@@ -359,7 +353,6 @@ class WholeRequests:
 
 
 def _answered_by(head: HeadTemplate, served: ServedVersion) -> AnsweredBy:
-    """Return the version that answers, and the alias if the head names one."""
     return AnsweredBy(served.name, served.version, None if is_version(head.ref) else head.ref)
 
 

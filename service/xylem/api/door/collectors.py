@@ -90,48 +90,53 @@ def labelled(
     return family
 
 
+_STREAM_FIGURES: tuple[tuple[Any, str, str, Callable[[Streams], float]], ...] = (
+    (
+        GaugeMetricFamily,
+        "xylem_streams_open",
+        "Streams being answered.",
+        lambda streams: streams.open,
+    ),
+    (
+        GaugeMetricFamily,
+        "xylem_stream_blocks",
+        "Blocks of streams being answered or waiting to be sent.",
+        lambda streams: streams.blocks,
+    ),
+    (
+        GaugeMetricFamily,
+        "xylem_streams_stalled",
+        "Streams that have waited for a second or longer for their client to read.",
+        Streams.stalled,
+    ),
+    (
+        GaugeMetricFamily,
+        "xylem_stream_spooled_bytes",
+        "Bytes of answers in temporary files, which clients have not read yet.",
+        Streams.spooled,
+    ),
+    (
+        CounterMetricFamily,
+        "xylem_streams_cut",
+        "Streams ended because their client sent too little.",
+        lambda streams: streams.cut,
+    ),
+)
+
+
 def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
     """Yield the figures of the streams of lines: open, in work, stalled, in files, and cut off.
 
     streams_of  the streams by kind, which is the label `stream`
     """
-    labels = ("stream",)
-    kinds = streams_of.items()
-    yield labelled(
-        GaugeMetricFamily,
-        "xylem_streams_open",
-        "Streams being answered.",
-        labels,
-        ((kind, streams.open) for kind, streams in kinds),
-    )
-    yield labelled(
-        GaugeMetricFamily,
-        "xylem_stream_blocks",
-        "Blocks of streams being answered or waiting to be sent.",
-        labels,
-        ((kind, streams.blocks) for kind, streams in kinds),
-    )
-    yield labelled(
-        GaugeMetricFamily,
-        "xylem_streams_stalled",
-        "Streams that have waited for a second or longer for their client to read.",
-        labels,
-        ((kind, streams.stalled()) for kind, streams in kinds),
-    )
-    yield labelled(
-        GaugeMetricFamily,
-        "xylem_stream_spooled_bytes",
-        "Bytes of answers in temporary files, which clients have not read yet.",
-        labels,
-        ((kind, streams.spooled()) for kind, streams in kinds),
-    )
-    yield labelled(
-        CounterMetricFamily,
-        "xylem_streams_cut",
-        "Streams ended because their client sent too little.",
-        labels,
-        ((kind, streams.cut) for kind, streams in kinds),
-    )
+    for family, name, documentation, figure_of in _STREAM_FIGURES:
+        yield labelled(
+            family,
+            name,
+            documentation,
+            ("stream",),
+            ((kind, figure_of(streams)) for kind, streams in streams_of.items()),
+        )
 
 
 def read_rows(rows: FeedbackRows) -> Iterator[Metric]:

@@ -43,7 +43,6 @@ _ANSWER_HEADERS = [
     "xylem-version",
     HEADER,
 ]
-_MAX_AGE_SECONDS = 600  # how long a browser may remember an answer; Chromium caps it at 7200
 
 
 def cors_options(settings: Settings) -> dict[str, Any] | None:
@@ -60,7 +59,7 @@ def cors_options(settings: Settings) -> dict[str, Any] | None:
         "allow_methods": _METHODS,
         "allow_headers": _REQUEST_HEADERS,
         "expose_headers": _ANSWER_HEADERS,
-        "max_age": _MAX_AGE_SECONDS,
+        "max_age": 600,  # seconds that a browser may remember an answer; Chromium caps it at 7200
         # a browser asks this, too, if the service has a private address and the page does not; the
         # origins are chosen for this service, wherever they are
         "allow_private_network": True,

@@ -176,16 +176,14 @@ def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> He
     dialect     the one in which the request is written
     model, ref  the model, and the version's number or alias, that the request's path names
     """
-    route = scope["route"].path
-    header_or_query = header_or_query_of(dialect, scope)
     key, (_, gzip) = dict(scope["headers"]).get(b"authorization"), codings_of(scope["headers"])
     return HeadTemplate(
         dialect=dialect,
         model=model,
         ref=ref,
-        route=route,
+        route=scope["route"].path,
         path=scope["path"],
-        header_or_query=header_or_query,
+        header_or_query=header_or_query_of(dialect, scope),
         authorization=key,
         gzip=gzip,
     )
@@ -214,15 +212,19 @@ def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
     if len(head) > HEAD_LENGTH_MAX or scope["query_string"] or scope["http_version"] != "1.1":
         return None
     headers = dict(scope["headers"])
-    is_odd = len(headers) != len(scope["headers"]) or head.count(b"\n") != len(headers)
-    is_odd = is_odd or b"host" not in headers or not _ASKS_FOR_MORE.isdisjoint(headers)
+    n_lines = head.count(b"\n")
     head, request_headers = divide(head)
-    is_odd = is_odd or any(
-        (name in headers) != (value is not None)
-        for name, value in zip(VARYING_HEADERS, astuple(request_headers), strict=True)
+    is_odd = (
+        not len(headers) == len(scope["headers"]) == n_lines
+        or b"host" not in headers
+        or not _ASKS_FOR_MORE.isdisjoint(headers)
+        or any(
+            (name in headers) != (value is not None)
+            for name, value in zip(VARYING_HEADERS, astuple(request_headers), strict=True)
+        )
+        or headers.get(b"content-length") != b"%d" % len(body)
+        or headers.get(b"connection", b"keep-alive").lower() != b"keep-alive"
     )
-    is_odd = is_odd or headers.get(b"content-length") != b"%d" % len(body)
-    is_odd = is_odd or headers.get(b"connection", b"keep-alive").lower() != b"keep-alive"
     return None if is_odd or len(head) > TEMPLATE_LENGTH_MAX or len(body) > bytes_max else head
 
 

@@ -263,7 +263,6 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
 
 
 def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
-    """Return the buckets of a histogram: upper bound, count, and the exemplar if there is one."""
     bounds = (*map(floatToGoString, SECONDS), "+Inf")
     buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
     for i, (bound, n) in enumerate(zip(bounds, accumulate(timing.counts), strict=True)):
@@ -277,21 +276,19 @@ def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemp
 
 def read_in_flight(metrics: Metrics, admission: Admission) -> Iterator[Metric]:
     """Yield the number of requests in flight, and the bytes held of their bodies and answers."""
-    answers = admission.answers
-    bodies = admission.bodies
-    n_unread = sum(client.is_answered() for client in answers.waiting)
+    n_unread = sum(client.is_answered() for client in admission.answers.waiting)
     yield GaugeMetricFamily(
         "xylem_requests_in_flight",
         "Requests being answered, or whose answers clients have not read yet.",
         value=metrics.in_flight + n_unread,
     )
     yield GaugeMetricFamily(
-        "xylem_body_bytes", "Bytes held of requests' bodies.", value=bodies.n_bytes
+        "xylem_body_bytes", "Bytes held of requests' bodies.", value=admission.bodies.n_bytes
     )
     yield GaugeMetricFamily(
         "xylem_answer_bytes",
         "Bytes of answers that clients have not read yet.",
-        value=answers.n_bytes,
+        value=admission.answers.n_bytes,
     )
 
 
@@ -370,25 +367,23 @@ def read_live(
         if series_models is None or key[0] in series_models
     ]
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
-    labels = ("model", "alias")
     yield labelled(
         GaugeMetricFamily,
         "xylem_model_version",
         "The version that an alias serves.",
-        labels,
+        ("model", "alias"),
         ((key, alias.version) for key, alias in served_aliases),
     )
-    parts = [
-        ((*key, version, role), part / PARTS)
-        for key, alias in served_aliases
-        for role, version, part in roles_of(alias)
-    ]
     yield labelled(
         GaugeMetricFamily,
         "xylem_alias_part",
         "The part of the requests to an alias that a version answers, by its role.",
-        (*labels, "version", "role"),
-        parts,
+        ("model", "alias", "version", "role"),
+        (
+            ((*key, version, role), part / PARTS)
+            for key, alias in served_aliases
+            for role, version, part in roles_of(alias)
+        ),
     )
     yield labelled(
         GaugeMetricFamily,

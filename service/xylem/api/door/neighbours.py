@@ -65,9 +65,10 @@ class Neighbours:
 
         If the socket cannot be opened, that is logged, and this worker does not answer the others.
         """
-        name = self._place.socket_name(self._place.number)
         try:
-            self._server = await asyncio.start_unix_server(self._tell, name, backlog=_BACKLOG)
+            self._server = await asyncio.start_unix_server(
+                self._tell, self._place.socket_name(self._place.number), backlog=_BACKLOG
+            )
         except OSError as error:  # a worker without shared figures is better than no worker
             log(logging.ERROR, "figures_not_shared", error=error)
 
@@ -78,10 +79,9 @@ class Neighbours:
 
     async def pages(self, *, is_openmetrics: bool) -> list[bytes | None]:
         """Return the figures of each worker, by number; None: the worker did not answer."""
-        own_number = self._place.number
 
         async def page(number: int) -> bytes | None:
-            if number == own_number:
+            if number == self._place.number:
                 return await self._own_page(is_openmetrics)
             try:
                 async with asyncio.timeout(SECONDS_MAX):

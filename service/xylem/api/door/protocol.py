@@ -81,7 +81,6 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _end_after_answers(self) -> None:
-        """Let the connection end after the answer to the last whole request."""
         last = self.pipeline[0][0] if self.pipeline else self.cycle
         last.keep_alive = False
 
@@ -271,7 +270,6 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _default_header_bytes(self) -> bytes:
-        """Return the headers that every answer has, as bytes."""
         headers = self.server_state.default_headers
         if (
             headers is not self._default_headers

@@ -187,18 +187,17 @@ class RequestLog:
         method, route, path, status, code, version, key = ended
         extra_fields = {} if version is None else version._asdict()
         extra_fields |= {} if key is None else {"key": key}
-        fields = encode_fields(
-            method=method,
-            route=route,
-            path=without_secrets(path[:256]),
-            status=status,
-            code=code,
-            **extra_fields,
-        )
         model, number = ("", "") if version is None else (version.model, str(version.version))
         return RequestOutcome(
             self.metrics.timing(Series(route, status, model, number)),
-            fields,
+            encode_fields(
+                method=method,
+                route=route,
+                path=without_secrets(path[:256]),
+                status=status,
+                code=code,
+                **extra_fields,
+            ),
             code,
             logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO,
             shape_of(ended) if is_traced else None,

@@ -110,17 +110,15 @@ class RequestScope:
             self._record(method, scope, guard.status, started)
 
     def _record(self, method: str, scope: Scope, status: int, started: int) -> None:
-        route = getattr(scope.get("route"), "path", "none")
-        code = scope.get("error_code")
         principal = scope.get("state", {}).get("principal")
         self._requests.end(
             scope["request_id"],
             EndedRequest(
                 method=method,
-                route=route,
+                route=getattr(scope.get("route"), "path", "none"),
                 path=scope["path"],
                 status=status,
-                code=code,
+                code=scope.get("error_code"),
                 answered_by=scope.get(ANSWERED_BY),
                 key=None if principal is None else principal.key_id or None,
             ),
@@ -208,8 +206,10 @@ class BodyGuard:
             if name == b"host":
                 n_hosts += 1
             elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-                coding = ascii(value.decode("latin-1"))[:100]
-                raise UnsupportedEncoding(f"Transfer-Encoding: expected chunked, found {coding}")
+                raise UnsupportedEncoding(
+                    "Transfer-Encoding: expected chunked, "
+                    f"found {ascii(value.decode('latin-1'))[:100]}"
+                )
         if n_hosts > 1 or (n_hosts == 0 and self._scope["http_version"] == "1.1"):
             raise BadHead(f"expected one Host header, found {n_hosts or 'none'}")
         self._check_bytes(self._declared or 0)

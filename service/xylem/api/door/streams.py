@@ -288,8 +288,6 @@ def _give_up(answering: Awaitable[Answered] | None) -> None:
 
 
 class _Stream(Response):
-    """An answer that reads its request while it is written."""
-
     def __init__(self, stream: Callable[[Receive, Send], Awaitable[None]]) -> None:
         super().__init__()
         self._stream = stream

@@ -91,7 +91,6 @@ def router_of(
 
 
 def _authorization(request: Request) -> bytes | None:
-    """Return the last header Authorization of a request."""
     values = [value for name, value in request.scope["headers"] if name == b"authorization"]
     return values[-1] if values else None
 
@@ -182,8 +181,9 @@ class AuditedRoute(APIRoute):
             services: Services = request.app.state.services
             target = request.url.path.removeprefix("/v1/admin/")
             request_id = request.scope["request_id"]
-            facts = who(request), self.unique_id, target, BEGUN, request_id
-            number = await services.admin_work.run(services.audit.append, *facts)
+            number = await services.admin_work.run(
+                services.audit.append, who(request), self.unique_id, target, BEGUN, request_id
+            )
 
             async def conclude(outcome: str) -> None:
                 try:

@@ -31,17 +31,25 @@ from xylem_store import (
 
 router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}/aliases/{alias}")
 
-_CANARY = {
-    "version": 4,
-    "weight": 0.1,
-    "stable_weight": 0.9,
-    "reason": "a tenth of the users first",
-}
-_SHADOW = {"version": 5, "share": 0.25, "reason": "does it answer alike?"}
-_DENIED = {"labels": ["role::program"], "reason": "retired"}
-_Canary = Annotated[CanaryRequest, json_body(CanaryRequest, _CANARY)]
-_Shadow = Annotated[ShadowRequest, json_body(ShadowRequest, _SHADOW)]
-_Denied = Annotated[DeniedRequest, json_body(DeniedRequest, _DENIED)]
+_Canary = Annotated[
+    CanaryRequest,
+    json_body(
+        CanaryRequest,
+        {
+            "version": 4,
+            "weight": 0.1,
+            "stable_weight": 0.9,
+            "reason": "a tenth of the users first",
+        },
+    ),
+]
+_Shadow = Annotated[
+    ShadowRequest,
+    json_body(ShadowRequest, {"version": 5, "share": 0.25, "reason": "does it answer alike?"}),
+]
+_Denied = Annotated[
+    DeniedRequest, json_body(DeniedRequest, {"labels": ["role::program"], "reason": "retired"})
+]
 
 
 async def _split(

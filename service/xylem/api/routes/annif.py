@@ -34,7 +34,6 @@ from xylem_store import AliasNotFound, Store, StoreError, is_alias, is_version
 router = router_of("annif", "predict", RawRoute)
 learn_router = router_of("annif", "feedback", RawRoute)
 
-_PROJECTS_PATH = "/v1/projects"
 _PROJECT_PATH = "/v1/projects/{project_id}"
 _PATH: dict[str, Any] = {
     "name": "project_id",
@@ -47,11 +46,6 @@ _PATH: dict[str, Any] = {
 _FORM = content(
     next(iter(SUGGESTIONS.media)).decode(), SuggestForm, {"text": "a text editor", "limit": 5}
 )
-_DOCUMENTS = content(
-    "application/json", SuggestBatchRequest, {"documents": [{"text": "a text editor"}]}
-)
-_LEARNED = {"text": "a text editor", "subjects": [{"uri": "role::program"}]}
-_OPTIONS = query_parameters(SuggestOptions)["parameters"]
 
 
 class _Reference(NamedTuple):
@@ -66,7 +60,7 @@ class _Reference(NamedTuple):
         return self.model if self.ref == DEFAULT_ALIAS else f"{self.model}@{self.ref}"
 
 
-@router.get(_PROJECTS_PATH, summary="The models, as Annif's projects", response_model=Projects)
+@router.get("/v1/projects", summary="The models, as Annif's projects", response_model=Projects)
 @of_seen_models
 async def list_projects(request: Request, services: Wired) -> Response:
     """Each alias is a project: NAME is `latest` of a model, NAME@ALIAS another alias."""
@@ -118,7 +112,10 @@ async def suggest(request: Request, services: Wired) -> Response:
     f"{_PROJECT_PATH}/suggest-batch",
     summary="Suggest subjects for several texts",
     response_model=list[DocumentSuggestions],
-    openapi_extra={**takes(_DOCUMENTS), "parameters": [_PATH, *_OPTIONS]},
+    openapi_extra={
+        **takes_json(SuggestBatchRequest, {"documents": [{"text": "a text editor"}]}),
+        "parameters": [_PATH, *query_parameters(SuggestOptions)["parameters"]],
+    },
 )
 async def suggest_batch(request: Request, services: Wired) -> Response:
     """Takes up to 32 documents. The answers are in their order.
@@ -133,7 +130,12 @@ async def suggest_batch(request: Request, services: Wired) -> Response:
     summary="Learn from documents whose subjects are known",
     status_code=204,
     response_class=Response,
-    openapi_extra={**takes_json(LearnDocuments, [_LEARNED]), "parameters": [_PATH]},
+    openapi_extra={
+        **takes_json(
+            LearnDocuments, [{"text": "a text editor", "subjects": [{"uri": "role::program"}]}]
+        ),
+        "parameters": [_PATH],
+    },
 )
 async def learn(request: Request, services: Wired) -> Response:
     """Each document is an event of feedback: it moves the thresholds.

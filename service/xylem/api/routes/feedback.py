@@ -35,10 +35,6 @@ admin_router = router_of(
 )
 
 _EVENT = {"event_id": "order-7", "instance": {"text": "a text editor"}, "labels": ["role::program"]}
-_BODIES = (
-    content("application/json", "FeedbackRequest", {"events": [_EVENT]}),
-    content("application/x-ndjson", FeedbackEvent, f"{json.dumps(_EVENT)}\n"),
-)
 _DeleteRows = Annotated[DeleteRowsRequest, json_body(DeleteRowsRequest, {"event_ids": ["order-7"]})]
 _DESCRIPTION = "What became of each event, in their order"
 
@@ -51,7 +47,10 @@ _DESCRIPTION = "What became of each event, in their order"
     response_model=FeedbackAnswer,
     response_description=_DESCRIPTION,
     responses=answers(200, _DESCRIPTION, content("application/x-ndjson", "FeedbackLine")),
-    openapi_extra=takes(*_BODIES),
+    openapi_extra=takes(
+        content("application/json", "FeedbackRequest", {"events": [_EVENT]}),
+        content("application/x-ndjson", FeedbackEvent, f"{json.dumps(_EVENT)}\n"),
+    ),
 )
 async def feedback(request: Request, services: Wired) -> Response:
     """Each event moves the thresholds, with which `threshold: tuned` predicts.

@@ -94,16 +94,8 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 """The kinds of jobs: for each the model of its requests, a summary, and an example."""
 
-_KEY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "schema": {"type": "string", "maxLength": 255},
-    "description": "the same key and request give the same job again, however often it is sent",
-}
-
 
 def _jobs(request: Request, services: Services) -> Jobs:
-    """Return the jobs that exist for the sender of a request."""
     return services.jobs.seen_by(who(request))
 
 
@@ -136,7 +128,18 @@ def _add_kind(kind: str, model: str, summary: str, example: dict[str, Any]) -> N
         summary=summary,
         description="The answer comes at once; workers run the job. An error names all faults.",
         response_model=SubmittedJob,
-        openapi_extra={**takes_json(model, example), "parameters": [_KEY]},
+        openapi_extra={
+            **takes_json(model, example),
+            "parameters": [
+                {
+                    "name": "Idempotency-Key",
+                    "in": "header",
+                    "schema": {"type": "string", "maxLength": 255},
+                    "description": "the same key and request give the same job again, however "
+                    "often it is sent",
+                }
+            ],
+        },
     )
     _add_views(kind, f"/{kind}-jobs", KindQuery)
 
@@ -309,9 +312,6 @@ for _kind, (_model, _summary, _example) in KINDS.items():
     _add_kind(_kind, _model, _summary, _example)
 
 
-_FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-
-
 @router.get("/data", summary="The files of the data directory", responses=problems(422))
 @of_seen_models
 async def list_data(request: Request, services: Wired) -> UploadedFileList:
@@ -320,7 +320,11 @@ async def list_data(request: Request, services: Wired) -> UploadedFileList:
 
 
 @router.put(
-    "/data/{name:path}", summary="Upload a file, or replace one", openapi_extra=takes(_FILE)
+    "/data/{name:path}",
+    summary="Upload a file, or replace one",
+    openapi_extra=takes(
+        {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    ),
 )
 @of_seen_models
 async def put_data(name: str, request: Request, services: Wired) -> UploadedFile:
@@ -360,7 +364,6 @@ _SCHEDULE: dict[str, Any] = {
 
 
 def _schedules(request: Request, services: Services) -> Schedules:
-    """Return the schedules that exist for the sender of a request."""
     return services.schedules.seen_by(who(request))
 
 

@@ -26,8 +26,13 @@ from xylem.api.schemas.registry import (
 from xylem.base import AccessKeys, Unavailable, parse_scopes
 
 router = router_of("keys", "admin", AuditedRoute, "/v1/admin")
-_CREATE = {"name": "shop", "scopes": ["predict", "feedback"], "models": ["shop-*"]}
-_CreateKey = Annotated[CreateKeyRequest, json_body(CreateKeyRequest, _CREATE)]
+_CreateKey = Annotated[
+    CreateKeyRequest,
+    json_body(
+        CreateKeyRequest,
+        {"name": "shop", "scopes": ["predict", "feedback"], "models": ["shop-*"]},
+    ),
+]
 _RotateKey = Annotated[RotateKeyRequest, json_body(RotateKeyRequest, {"overlap_seconds": 86400})]
 
 

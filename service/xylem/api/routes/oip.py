@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from xylem.api.door.admission import read_body
+from xylem.api.door.admission import JSON, read_body
 from xylem.api.door.responses import json_response
 from xylem.api.routes.admins import AuditedRoute, RawRoute, of_seen_models, router_of, who
 from xylem.api.routes.models import refuse_before_first_look
@@ -36,12 +36,7 @@ index_router = router_of("inference", "admin")
 
 repository_router = router_of("inference", "admin", AuditedRoute, "/v2/repository/models/{model}")
 
-_INDEX_MEDIA = frozenset({b"application/json", b""})
-"""Clients of the protocol ask for the index without a body, and so without its type."""
-
 _TENSOR = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a text editor"]}
-_BODY = content("application/json", InferRequest, {"inputs": [_TENSOR], "parameters": {"top_r": 3}})
-_BINARY_BODY: Any = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _HEADER: dict[str, Any] = {
     "name": HEADER,
     "in": "header",
@@ -64,7 +59,15 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     "POST",
     "infer",
     "Predict tensors with",
-    {**takes(_BODY, _BINARY_BODY), "parameters": [_HEADER]},
+    {
+        **takes(
+            content(
+                "application/json", InferRequest, {"inputs": [_TENSOR], "parameters": {"top_r": 3}}
+            ),
+            {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        ),
+        "parameters": [_HEADER],
+    },
     root="/v2",
     response_model=InferAnswer,
     responses={**_ANSWERS, **problems(409)},
@@ -164,7 +167,8 @@ async def repository_index(request: Request, services: Wired) -> list[Repository
     A version that is not open may be opened by its next request.
     """
     refuse_before_first_look(services.live)
-    body = await read_body(request, _INDEX_MEDIA)
+    # clients of the protocol ask for the index without a body, and so without its type
+    body = await read_body(request, JSON | {b""})
     options = RepositoryIndexRequest()
     if body:
         options = parse_body(body, RepositoryIndexRequest, services.limits)

@@ -113,7 +113,6 @@ async def openapi(request: Request) -> Response:
 
 @lru_cache(1)
 def _document(app: FastAPI) -> StaticFile:
-    """Return the OpenAPI document of an app, which is made at the first call."""
     content = dump(app.openapi())
     return StaticFile(
         content,

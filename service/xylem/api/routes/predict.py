@@ -40,8 +40,6 @@ from xylem.serving import (
 
 router = router_of("predict", "predict", RawRoute)
 
-_BODY = content("application/json", PredictRequest, {"instances": [{"text": "a text editor"}]})
-
 
 @of_version(
     router,
@@ -51,14 +49,14 @@ _BODY = content("application/json", PredictRequest, {"instances": [{"text": "a t
     response_model=PredictAnswer,
     response_description="A prediction for each instance, in their order",
     responses=problems(409),
-    openapi_extra={**takes(_BODY), **query_parameters(InfoQuery)},
+    openapi_extra={
+        **takes_json(PredictRequest, {"instances": [{"text": "a text editor"}]}),
+        **query_parameters(InfoQuery),
+    },
 )
 async def predict(request: Request, services: Wired) -> Response:
     """Instances are texts, sparse vectors or named features, whichever the model was trained on."""
     return await reply_in(PREDICT, request, services)
-
-
-_EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}]}
 
 
 @of_version(
@@ -68,7 +66,9 @@ _EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}
     "Probabilities of labels, from",
     response_model=ScoreAnswer,
     response_description="The scores of each instance's labels, in their order",
-    openapi_extra=takes_json(ScoreRequest, _EXAMPLE),
+    openapi_extra=takes_json(
+        ScoreRequest, {"instances": [{"text": "a text editor", "labels": ["role::program"]}]}
+    ),
 )
 async def score(request: Request, services: Wired) -> Response:
     """Each label is scored along its path in the trees. The scores are those of an exact search.

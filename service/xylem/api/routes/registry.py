@@ -34,8 +34,10 @@ from xylem.base import BadData, LimitExceeded, Unavailable
 from xylem_store import AliasChange, Cause, Corrupt, spool_archive
 
 router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}")
-_PROMOTE = {"version": 3, "alias": "latest", "reason": "better"}
-_Promote = Annotated[PromoteRequest, json_body(PromoteRequest, _PROMOTE)]
+_Promote = Annotated[
+    PromoteRequest,
+    json_body(PromoteRequest, {"version": 3, "alias": "latest", "reason": "better"}),
+]
 _Rollback = Annotated[RollbackRequest, json_body(RollbackRequest, {"alias": "latest", "to": None})]
 _DeleteModel = Annotated[DeleteModelQuery, query_of(DeleteModelQuery)]
 _DeleteVersion = Annotated[DeleteVersionQuery, query_of(DeleteVersionQuery)]

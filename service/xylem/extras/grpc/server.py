@@ -183,11 +183,14 @@ class InferenceServer:
             for name, value in metadata
             if name == "retry-after"
         ]
-        code = STATUS_CODES.get(status, grpc.StatusCode.UNKNOWN)
         # a message has no binary_data_size
         detail = problem["detail"].replace(".parameters.binary_data_size", "")
         metadata.append(("xylem-code", problem["code"]))
-        await context.abort(code, detail[:DETAIL_CHARACTERS_MAX], tuple(metadata))
+        await context.abort(
+            STATUS_CODES.get(status, grpc.StatusCode.UNKNOWN),
+            detail[:DETAIL_CHARACTERS_MAX],
+            tuple(metadata),
+        )
         return b""
 
 

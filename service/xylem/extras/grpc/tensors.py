@@ -56,7 +56,6 @@ def tensor_body(call: Any) -> tuple[bytes, int]:
 
 
 def _binary(call: Any, index: int) -> bytes:
-    """Return the elements of an input as binary data."""
     tensor = call.inputs[index]
     place = f"inputs[{index}].contents"
     if call.raw_input_contents:

@@ -248,7 +248,6 @@ def warm_all() -> None:
 
 
 def _n_kernels() -> int:
-    """Return how many kernels are in the cache."""
     return sum(1 for _ in cache_dir().rglob("*.nbc"))
 
 

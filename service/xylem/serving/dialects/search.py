@@ -53,11 +53,9 @@ def is_short(query: Query, served: ServedVersion) -> bool:
         or options.label_weights is not None
         or options.chunk_characters
         or served.featurizer.encodes
+        or n_rows * options.beam_width > SHORT_BEAMS
+        or n_rows * served.predictor.children_scored(options.beam_width) > SHORT_CHILDREN
     ):
-        return False
-    if n_rows * options.beam_width > SHORT_BEAMS:
-        return False
-    if n_rows * served.predictor.children_scored(options.beam_width) > SHORT_CHILDREN:
         return False
     n_items = query.n_items(served.featurizer)
     facts = served.info.current
@@ -77,16 +75,15 @@ def is_short(query: Query, served: ServedVersion) -> bool:
 
 def fast_forms(limits: Limits) -> FastForms:
     """Return the bounds of the requests that the kernel answers at once."""
-    search_limits = FastLimits(
-        limits.top_r_max,
-        limits.beam_width_max,
-        min(limits.answer_labels_max, SHORT_ITEMS),
-        SHORT_BEAMS,
-        SHORT_CHILDREN,
-    )
     defaults = Options()
     return FastForms(
-        search_limits,
+        FastLimits(
+            top_r_max=limits.top_r_max,
+            beam_width_max=limits.beam_width_max,
+            labels_max=min(limits.answer_labels_max, SHORT_ITEMS),
+            beams_max=SHORT_BEAMS,
+            children_max=SHORT_CHILDREN,
+        ),
         BodyForms(
             rows_max=min(SHORT_BEAMS, limits.instances_max),
             values_max=min(SHORT_ITEMS, limits.features_max),

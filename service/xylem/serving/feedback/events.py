@@ -82,11 +82,14 @@ def read_sparse(
         return None
     next_ids = iter(ids)
     true_labels = [sorted(set(islice(next_ids, len(event.labels)))) for event in events]
-    flat = np.array(list(chain.from_iterable(true_labels)), np.int32)
     names = [event.event_id for event in events]
     event_columns = instances_of(
         rows,
-        LabelRows(offsets(map(len, true_labels)), flat, n_labels),
+        LabelRows(
+            offsets(map(len, true_labels)),
+            np.array(list(chain.from_iterable(true_labels)), np.int32),
+            n_labels,
+        ),
         event_keys(served.name, names),
     )
     if all(event.prediction_id is UNSET for event in events):
@@ -230,16 +233,17 @@ def to_events(
             true_labels.append(np.array(sorted(set(label_ids)), np.int32))
             predicted.append(NO_LABELS if token is None else token.labels)
             epochs.append(NO_EPOCH if token is None else token.epoch)
-            line = None
-            if keep and instance is not None:
-                line = dump(
+            lines.append(
+                dump(
                     {
                         "event_id": feedback.event_id,
                         **instance.model_dump(exclude_none=True),
                         "labels": feedback.labels,
                     }
                 )
-            lines.append(line)
+                if keep and instance is not None
+                else None
+            )
     return (
         ids,
         Events(

@@ -85,9 +85,8 @@ class Tokens:
     def serials(self, n: int) -> int:
         """Return the first of n serial numbers that no other token has."""
         with self._lock:
-            first = self._serial
             self._serial += n
-        return first
+            return self._serial - n
 
     def read(self, text: str, model: bytes, now: float | None = None) -> Token:
         """Return the content of a token. Raises TokenFault.
@@ -134,13 +133,12 @@ class Tokens:
         if binascii.b2a_base64(raw, newline=False).rstrip(b"=") != data:
             raise fault
         body = raw[:-MAC_BYTES]
-        mac = raw[-MAC_BYTES:]
         if len(body) < _HEAD.size or (len(body) - _HEAD.size) % 4:
             raise fault
         macs = [
             hashlib.blake2b(body, digest_size=MAC_BYTES, key=key).digest() for key in self._keys
         ]
-        if not any(hmac.compare_digest(mac, expected) for expected in macs):
+        if not any(hmac.compare_digest(raw[-MAC_BYTES:], expected) for expected in macs):
             raise fault
         return body
 

@@ -235,11 +235,12 @@ def roles_of(alias: Alias) -> list[tuple[str, int, int]]:
 
     parts   the part of requests that it answers, in units of 1 / PARTS
     """
-    canary = alias.canary
-    shadow = alias.shadow
-    roles = [("stable", alias.version, PARTS - (0 if canary is None else canary.parts))]
-    if canary is not None:
-        roles.append(("canary", *canary))
-    if shadow is not None:
-        roles.append(("shadow", *shadow))
-    return roles
+    canary_parts = 0 if alias.canary is None else alias.canary.parts
+    return [
+        ("stable", alias.version, PARTS - canary_parts),
+        *(
+            (role, *share)
+            for role, share in (("canary", alias.canary), ("shadow", alias.shadow))
+            if share is not None
+        ),
+    ]

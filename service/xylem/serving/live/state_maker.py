@@ -151,12 +151,12 @@ class StateMaker(Generic[T]):
             key = model, alias.version
             if key not in resident and key not in self._requested.opened:
                 return alias  # opened when a request names the alias
-        canary = alias.canary
-        shadow = alias.shadow
-        if canary is not None and self._open_for_alias((model, canary.version), resident) is None:
-            canary = None
-        if shadow is not None and self._open_for_alias((model, shadow.version), resident) is None:
-            shadow = None
+        canary, shadow = (
+            share
+            if share and self._open_for_alias((model, share.version), resident) is not None
+            else None
+            for share in (alias.canary, alias.shadow)
+        )
         return alias._replace(canary=canary, shadow=shadow)
 
     def _open_for_alias(self, key: Key, resident: dict[Key, object]) -> object | None:

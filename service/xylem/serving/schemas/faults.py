@@ -70,8 +70,10 @@ def _fault(details: Any, models: Sequence[type[BaseModel]]) -> BadInput:
     if len(value) > FIELDS_MAX:
         return BadRequest(too_many_fields(value)).with_path(path)
     kinds_present = " and ".join(key for key in KINDS if key in value) or "none of them"
-    expected = 'one of {"text"}, {"fields"}, {"indices", "values"} and {"features"}'
-    return BadRequest(f"expected {expected}, found {kinds_present}").with_path(path)
+    return BadRequest(
+        'expected one of {"text"}, {"fields"}, {"indices", "values"} and {"features"}, '
+        f"found {kinds_present}"
+    ).with_path(path)
 
 
 def path_of(place: Sequence[str | int]) -> str:
@@ -94,7 +96,6 @@ def _model_at(place: Sequence[str | int], model: type[BaseModel]) -> type[BaseMo
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the first model in an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for part in get_args(annotation) if (model := _model_in(part))), None)

@@ -44,8 +44,6 @@ def too_many_fields(value: dict[str, Any]) -> str:
 
 
 class _WithVector(StrictModel):
-    """The field that a text may have if the model was trained with vectors."""
-
     vector: Annotated[list[float], AtMost("features_max", "numbers")] | None = Field(
         default=None,
         description="numbers of the text, as a sentence encoder makes them; as many as in training",

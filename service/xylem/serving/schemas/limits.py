@@ -90,9 +90,7 @@ class AtMost(NamedTuple):
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         """Check the limit after the value itself; the number of items before."""
-        limit = self.limit
-        quantity = self.quantity
-        measure = self.measure
+        limit, quantity, measure = self
 
         def check(value: Any, info: ValidationInfo) -> Any:
             limits = info.context  # first, and without a call: this runs for every text

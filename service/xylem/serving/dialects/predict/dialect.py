@@ -54,10 +54,13 @@ class PredictQuery(Query):
             describe_labels(predictions, chunked, served, info, explain=request.explain),
             chunked.unknown,
         )
-        answer = FastAnswer(
-            len(json_predictions), b",".join(json_predictions), request.threshold == TUNED
+        return _reply(
+            FastAnswer(
+                len(json_predictions), b",".join(json_predictions), request.threshold == TUNED
+            ),
+            epoch,
+            served,
         )
-        return _reply(answer, epoch, served)
 
     def compared(self) -> Query:
         """Return the request without explanations."""
@@ -121,7 +124,6 @@ PREDICT = PredictDialect()
 
 
 def _reply(answer: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
-    """Return the answer: its head, the predictions, and its end."""
     return Reply(
         (answer_head(served.name, served.version, epoch), answer.json, ANSWER_END),
         answer.n_rows,

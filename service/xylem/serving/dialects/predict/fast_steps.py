@@ -113,12 +113,9 @@ class EmbeddedRequests(TwoSteps):
 
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
         """Do as `BeamRequests.answer_rows`."""
-        return self._beam.answer_rows(self._embedded(rows), signed)
-
-    def _embedded(self, read: RowsRead) -> RowsRead:
-        """Return the dense rows that the embedding makes of rows that have been read."""
-        dense = self._embedding.rows(read.rows)
-        return RowsRead(dense, read.query._replace(n_values=len(dense.indices)), read.number)
+        dense = self._embedding.rows(rows.rows)
+        query = rows.query._replace(n_values=len(dense.indices))
+        return self._beam.answer_rows(RowsRead(dense, query, rows.number), signed)
 
 
 class PredictorRequests(TwoSteps):

@@ -298,8 +298,6 @@ AnyLine: TypeAlias = TextLine | SparseLine | NamedLine | FieldsLine
 
 
 class _WithLabels(RequestModel):
-    """The field with the labels of an instance that are to be scored."""
-
     labels: LabelList = Field(description="names of labels; one may occur twice")
 
 

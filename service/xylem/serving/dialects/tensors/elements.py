@@ -97,15 +97,10 @@ def check_kind(tensor: InferTensor, place: str) -> None:
             f"{place}.datatype"
         )
     shape = tensor.shape
-    if tensor.name == VECTORS:
-        if len(shape) != 2:
-            raise BadRequest(f"expected a shape [n, numbers], found {shape}").with_path(
-                f"{place}.shape"
-            )
-    elif len(shape) == 2 and shape[1] != 1:
-        raise BadRequest(f"expected a shape [n] or [n, 1], found {shape}").with_path(
-            f"{place}.shape"
-        )
+    is_vectors = tensor.name == VECTORS
+    if len(shape) != 2 if is_vectors else len(shape) == 2 and shape[1] != 1:
+        expected = "[n, numbers]" if is_vectors else "[n] or [n, 1]"
+        raise BadRequest(f"expected a shape {expected}, found {shape}").with_path(f"{place}.shape")
 
 
 def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
@@ -142,10 +137,11 @@ def texts_of(part: TensorPart, data: memoryview, limits: Limits) -> list[str]:
     """
     place = part.place
     binary = part.binary(data)
-    if binary is None:
-        texts = _elements(part.tensor, place)
-    else:
-        texts = binary_texts(bytes(binary), part.tensor.shape[0], place)
+    texts = (
+        _elements(part.tensor, place)
+        if binary is None
+        else binary_texts(bytes(binary), part.tensor.shape[0], place)
+    )
     for i, text in enumerate(texts):
         refuse_beyond(
             utf8_length(text), "bytes of text", "text_bytes_max", limits, f"{place}.data[{i}]"
@@ -172,8 +168,9 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
         )
     n = prod(tensor.shape)
     if len(data) != n:
-        expected = f"expected {n} elements, as the shape says"
-        raise BadRequest(f"{expected}, found {len(data)}").with_path(f"{place}.data")
+        raise BadRequest(f"expected {n} elements, as the shape says, found {len(data)}").with_path(
+            f"{place}.data"
+        )
     return data
 
 
@@ -194,18 +191,16 @@ def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
         begin = start + _LENGTH_BYTES
         start = begin + int.from_bytes(binary[start:begin], "little")
         if start > len(binary) or begin > len(binary):
-            fault = (
-                f"expected {start - begin} bytes of element {len(texts)}, found "
-                f"{len(binary) - begin}"
-            )
-            raise BadRequest(fault).with_path(place)
+            raise BadRequest(
+                f"expected {start - begin} bytes of element {len(texts)}, "
+                f"found {len(binary) - begin}"
+            ).with_path(place)
         try:
             texts.append(binary[begin:start].decode())
         except UnicodeDecodeError as error:
-            fault = (
+            raise BadRequest(
                 f"expected UTF-8, found byte {binary[begin + error.start]:#04x} at {error.start}"
-            )
-            raise BadRequest(fault).with_path(f"{place}[{len(texts)}]") from None
+            ).with_path(f"{place}[{len(texts)}]") from None
     if len(texts) != n or start != len(binary):
         raise BadRequest(
             f"expected {n} elements, as the shape says, found {len(texts)}, and "

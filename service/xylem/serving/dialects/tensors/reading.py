@@ -1,6 +1,6 @@
 """Read requests of the Open Inference Protocol: what their JSON says, and their instances."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -139,17 +139,18 @@ def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
         tensor.datatype == "BYTES" for tensor in request.inputs if tensor.name != VECTORS
     )
     if not are_texts and places.keys() != set(_CSR):
-        expected = "expected text, text and vectors, or indptr, indices and values"
-        raise BadRequest(f"{expected}, found {', '.join(places)}").with_path("inputs")
+        raise BadRequest(
+            "expected text, text and vectors, or indptr, indices and values, "
+            f"found {', '.join(places)}"
+        ).with_path("inputs")
     if are_texts:
         n_rows = request.inputs[min(places[name] for name in names)].shape[0]
         for i, tensor in enumerate(request.inputs):
             if tensor.shape[0] != n_rows:
                 parts_of = "vectors" if tensor.name == VECTORS else f"elements of {tensor.name}"
-                expected = f"expected as many {parts_of} as texts, {n_rows}"
-                raise BadRequest(f"{expected}, found {tensor.shape[0]}").with_path(
-                    f"inputs[{i}].shape"
-                )
+                raise BadRequest(
+                    f"expected as many {parts_of} as texts, {n_rows}, found {tensor.shape[0]}"
+                ).with_path(f"inputs[{i}].shape")
     else:
         n_rows = request.inputs[places["indptr"]].shape[0] - 1
     if n_rows < 1:
@@ -231,10 +232,7 @@ def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
                 total_length(cells), "bytes of text", "text_bytes_max", plan.limits, f"rows[{i}]"
             )
         return InferRows(None, None, vector_rows, fields)
-    indptr, indices, values = (numbers_of(plan.parts[name], binary) for name in _CSR)
-    csr = (indptr, indices, values)
-    _check_rows(csr, plan.parts, plan.limits)
-    return InferRows(None, csr)
+    return InferRows(None, _read_csr(plan, binary))
 
 
 def json_length(header: str, n_bytes: int) -> int:
@@ -267,7 +265,6 @@ def _by_name(
 
 
 def _outputs(request: InferRequest, n_rows: int) -> InferOutputs:
-    """Return the outputs to answer with."""
     binary_by_default = request.parameters.binary_data_output
     top_r = request.parameters.top_r
     if not request.outputs:
@@ -284,22 +281,24 @@ def _outputs(request: InferRequest, n_rows: int) -> InferOutputs:
     )
 
 
-def _check_rows(csr: Arrays, parts: Mapping[str, TensorPart], limits: Limits) -> None:
-    """Raise BadRequest unless indptr divides the elements into rows.
+def _read_csr(plan: InferPlan, binary: memoryview) -> Arrays:
+    """Return the rows of a request.
 
-    Raises LimitExceeded for a row that is too long.
+    Raises BadRequest unless indptr divides the elements into rows, and LimitExceeded for a row that
+    is too long.
     """
-    indptr, indices, values = csr
+    indptr, indices, values = (numbers_of(plan.parts[name], binary) for name in _CSR)
     n = len(indices)
     if len(values) != n:
         raise BadRequest(f"expected as many values as indices, {n}, found {len(values)}").with_path(
-            f"{parts['values'].place}.shape"
+            f"{plan.parts['values'].place}.shape"
         )
     ends = indptr.tolist()
     if ends[0] != 0 or ends[-1] != n or sorted(ends) != ends:
         raise BadRequest(
             f"expected indptr to ascend from 0 to the {n} indices, found another"
-        ).with_path(parts["indptr"].place)
+        ).with_path(plan.parts["indptr"].place)
     sizes = [end - start for start, end in pairwise(ends)]
     longest = max(sizes)
-    refuse_beyond(longest, "features", "features_max", limits, f"rows[{sizes.index(longest)}]")
+    refuse_beyond(longest, "features", "features_max", plan.limits, f"rows[{sizes.index(longest)}]")
+    return indptr, indices, values
