@@ -106,6 +106,8 @@ ROUTERS = (
 )
 """The routers, in the order in which their routes are tried: frequent requests come first."""
 
+# options of FastAPI. Its telemetry is off: it would look for its providers in the environment at
+# each request
 _OPTIONS: Any = {
     "openapi_url": None,
     "docs_url": None,
@@ -113,10 +115,6 @@ _OPTIONS: Any = {
     "redirect_slashes": False,
     "telemetry": {"tracing": False, "metrics": False, "logs": False},
 }
-"""Options of FastAPI.
-
-Its telemetry is off: it would look for its providers in the environment at each request.
-"""
 
 
 def create_app(

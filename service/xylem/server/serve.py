@@ -66,8 +66,8 @@ All further bytes are kept, and counted, in this process. By default the system 
 which count towards the memory limit of a control group too.
 """
 
+# how long jobs wait for the models to be opened, so that they do not compete for processors
 _OPENING_SECONDS = 30
-"""How long jobs wait for the models to be opened, so that they do not compete for processors."""
 
 _TICKS_A_SECOND = 10  # uvicorn calls on_tick this often
 

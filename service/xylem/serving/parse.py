@@ -46,14 +46,13 @@ PREDICT_ONLY = ("deadline_ms", "statistics")
 LONG_BYTES = 64 << 10
 """Bodies of more bytes are not read on the event loop."""
 
+# the most arrays and objects of one instance or event, and of all else in a body together.
+# _OTHER_CONTAINERS_MAX is also the most fields of the outer object
 _INSTANCE_CONTAINERS_MAX = 8
 _OTHER_CONTAINERS_MAX = 1000
-"""The most arrays and objects of one instance or event, and of all else in a body together.
-
-_OTHER_CONTAINERS_MAX is also the most fields of the outer object.
-"""
 
 _DEPTH_MAX = 16  # the deepest nesting of arrays and objects; no body needs half as much
+# the sizes that are limited, in words: one for each field of JsonSize
 _SIZE_NOUNS = (
     "arrays and objects",
     "arrays and objects within each other",
@@ -61,7 +60,6 @@ _SIZE_NOUNS = (
     "fields in the outer object",
     "bytes in a string",
 )
-"""The sizes that are limited, in words: one for each field of JsonSize."""
 
 _LISTS = ("allow_labels", "deny_labels")
 _LINE: TypeAdapter[AnyLine] = TypeAdapter(BatchLine)

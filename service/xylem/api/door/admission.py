@@ -27,8 +27,8 @@ NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"applicatio
 OCTETS = frozenset({b"application/octet-stream"})
 """Media type under which lines may be sent too: most generated clients do not support NDJSON."""
 
+# parameters of a media type that say UTF-8, in lower case; utf8 is a common misspelling
 _UTF8 = frozenset({b"", b"charset=utf-8", b"charset=utf8"})
-"""Parameters of a media type that say UTF-8, in lower case; utf8 is a common misspelling."""
 
 BODY_IS_RECEIVED = "xylem.body"
 """The ASGI extension by which our server tells that it has received a request's whole body."""

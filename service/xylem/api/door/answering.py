@@ -59,8 +59,8 @@ from xylem.serving import (
 )
 from xylem_store import StoreError, is_version
 
+# bodies of up to this many bytes are answered here; longer ones mostly take long
 _SHORT_BYTES = 8 * SHORT_ITEMS
-"""Bodies of up to this many bytes are answered here; longer ones mostly take long."""
 
 HEADS_MAX = 4096
 """The most heads that are remembered; those of one client differ by their content-length."""

@@ -159,8 +159,8 @@ def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
 
 _VERSION = ("model", "version")
 
+# no `_created` series: they would double the number of series, and nobody needs these times
 disable_created_metrics()  # type: ignore[no-untyped-call]
-"""No `_created` series: they would double the number of series, and nobody needs these times."""
 
 
 class ShadowFigures:

@@ -25,10 +25,10 @@ HEAD_LENGTH_MAX = 4096
 
 HEAD_END = b"\r\n\r\n"
 
+# headers that ask for something else than an answer to the body that follows them
 _ASKS_FOR_MORE = frozenset(
     {b"content-encoding", b"expect", b"origin", b"transfer-encoding", b"upgrade"}
 )
-"""Headers that ask for something else than an answer to the body that follows them."""
 
 _REQUEST_ID = rb"[A-Za-z0-9._:/+=@-]{1,128}"
 _IS_REQUEST_ID = re.compile(_REQUEST_ID).fullmatch

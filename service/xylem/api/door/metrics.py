@@ -90,8 +90,8 @@ class Metrics:
     def __init__(self, models: str = "all") -> None:
         """Take which models have series of their own, as `SeriesModels` does."""
         self.series_models = SeriesModels(models)
+        # the figures of the app, and those of its process, which any thread may read
         self.registry, self.process = CollectorRegistry(), CollectorRegistry()
-        """The figures of the app, and those of its process, which any thread may read."""
         self.stages = StageTimes()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.process)
@@ -103,20 +103,19 @@ class Metrics:
             "xylem_worker_up", "Whether a worker answered this scrape.", registry=self.registry
         ).set(1)
         self.shadows = ShadowFigures(self.registry, SECONDS)
+        # counts the requests that are still waiting to be counted
         self.settle: Callable[[], None] = lambda: None
-        """Counts the requests that are still waiting to be counted."""
         self.in_flight = 0
         self.lines_bad = 0
         self.aborted = 0
         self.runs = code_version(), platform.python_version(), version_of("numba"), np.__version__
-        self.rows: Counter[str] = Counter()
-        """Instances that were predicted, by model."""
+        self.rows: Counter[str] = Counter()  # instances that were predicted, by model
         self.errors: Counter[str] = Counter()
         self.events: Counter[tuple[str, str, str]] = Counter()
         self.timings: dict[Series, Timing] = {}
         self._timings_max = TIMINGS_BEGUN
+        # returns the models and versions that are open; None if these are not known
         self.open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
-        """Returns the models and versions that are open; None if these are not known."""
 
     def timing(self, series: Series) -> Timing:
         """Return the Timing in which the requests of a series are counted.

@@ -25,11 +25,9 @@ _BACKLOG = 16  # connections that wait: one for each scrape of another worker
 _PLAIN = b"p"
 _OPENMETRICS = b"o"
 _CREDENTIALS = struct.Struct("3i")
+# the length of a page, which is sent before it. So a page that is cut off, because its worker died,
+# is not taken for a short one
 _LENGTH = struct.Struct(">Q")
-"""The length of a page, which is sent before it.
-
-So a page that is cut off, because its worker died, is not taken for a short one.
-"""
 
 
 class WorkerPlace(NamedTuple):

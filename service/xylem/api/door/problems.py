@@ -24,8 +24,8 @@ from xylem_store import StoreError
 RETRY_AFTER_SECONDS = 1
 """When a client may try again after 503: an overload or the loss of a database may be short."""
 
+# the start of paths of the Open Inference Protocol, whose clients read the member `error`
 _OPEN_INFERENCE = "/v2/"
-"""The start of paths of the Open Inference Protocol, whose clients read the member `error`."""
 
 
 class BodyTooLarge(BadInput, code="body-too-large"):
@@ -110,8 +110,8 @@ def error_response(scope: Scope, error: Exception) -> Response:
 
 _HTTP_CODES = {404: "route-not-found", 405: "method-not-allowed"}
 
+# the paths of predict in TensorFlow Serving; without a version one looks like a model's page
 _TENSORFLOW_PATH = re.compile(r"(/v1/models/[^/:]+(?:/versions/[^/:]+)?):predict")
-"""The paths of predict in TensorFlow Serving; without a version one looks like a model's page."""
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

@@ -20,8 +20,8 @@ from xylem.api.door.request_scope import UnparsedRequests
 from xylem.api.door.slow_clients import SlowClients, UnreadAnswers
 from xylem.base import Limits
 
+# the ASGI extensions of a request whose body has been received
 _RECEIVED_EXTENSIONS: dict[str, dict[str, object]] = {BODY_IS_RECEIVED: {}}
-"""The ASGI extensions of a request whose body has been received."""
 
 
 class BoundedProtocol(HttpToolsProtocol):

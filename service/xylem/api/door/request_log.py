@@ -35,12 +35,9 @@ Settling several requests together costs a fraction of settling each by itself: 
 nothing of that code is left in the processor's caches.
 """
 
+# the longest time that requests wait for `settle`, in nanoseconds. After it, the event loop that
+# should have settled them must have ended: the next request schedules `settle` in its own loop
 _FORGOTTEN_NS = 1_000_000_000
-"""The longest time that requests wait for `settle`, in nanoseconds.
-
-After it, the event loop that should have settled them must have ended: the next request schedules
-`settle` in its own loop.
-"""
 
 new_request_id: Callable[[], str] = map(f"{os.urandom(8).hex()}%08x".__mod__, count(1)).__next__
 """Returns an id that no other request has.
@@ -66,13 +63,11 @@ class RequestOutcome(NamedTuple):
     shape: SpanShape | None
 
 
+# a recorded request: its end, id, outcome, begin, span, and the times of its stages. The times of a
+# sampled request are stretches for its span; of another one, intervals to count
 _Recorded: TypeAlias = tuple[
     int, str, RequestOutcome, int, Trace | None, Sequence[Stretch], Sequence[StageInterval]
 ]
-"""A recorded request: its end, id, outcome, begin, span, and the times of its stages.
-
-The times of a sampled request are stretches for its span; of another one, intervals to count.
-"""
 
 
 class RequestLog:

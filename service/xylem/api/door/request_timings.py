@@ -50,8 +50,8 @@ def span_of(scope: Scope) -> str | None:
     return None if trace is None else trace.traceparent
 
 
+# the least status that is a fault of the server, and of its span (OpenTelemetry, HTTP spans)
 _FAULT_STATUS_MIN = 500
-"""The least status that is a fault of the server, and of its span (OpenTelemetry, HTTP spans)."""
 
 _PATH_CHARACTERS_MAX = 256  # of a path in a span
 

@@ -6,8 +6,8 @@ from fnmatch import fnmatchcase
 from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
+# gauges that are counts; any other gauge of a model that has no series says nothing in a sum
 _SUMMED_GAUGES = ("xylem_model_failed", "xylem_feedback_rows")
-"""Gauges that are counts; any other gauge of a model that has no series says nothing in a sum."""
 
 _MODEL_LABELS = ("model", "version", "alias", "ref", "answered")
 

@@ -45,8 +45,7 @@ class LineReader:
         self._begun = False
         self._ended = False
         self._changed = asyncio.Condition()
-        self.fault: BadInput | None = None
-        """Why the body ended early; None if it did not end early."""
+        self.fault: BadInput | None = None  # why the body ended early; None if it did not end early
 
     async def read(self) -> None:
         """Read the body to its end.

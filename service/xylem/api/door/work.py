@@ -27,8 +27,7 @@ class WorkPool:
         self.n_places = threads + queue_max
         self._seconds_max = seconds_max
         self._lock = threading.Lock()
-        self.pending = 0
-        """Calls that run or wait."""
+        self.pending = 0  # calls that run or wait
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Return what the function returns. Event loop only.

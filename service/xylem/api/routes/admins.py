@@ -14,8 +14,8 @@ from xylem.api.routes.services import Services
 from xylem.base import BEGUN, AccessScope, Principal, XylemError, log
 from xylem.serving import code_of
 
+# the attribute of an endpoint whose path names no model, and that keys of some models may call
 _FILTERS = "filters"
-"""The attribute of an endpoint whose path names no model, and that keys of some models may call."""
 
 E = TypeVar("E", bound=Callable[..., Any])
 

@@ -51,8 +51,8 @@ _LIMIT_KEYWORDS = {
     "object": "maxProperties",
     "string": "maxLength",  # counts characters: a text has no more of them than bytes
 }
+# schemas of the errors of FastAPI's own validation: this service answers with problems instead
 _FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
-"""Schemas of the errors of FastAPI's own validation: this service answers with problems instead."""
 
 
 def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[str, Any]:

@@ -16,6 +16,7 @@ from xylem.serving import dump
 
 CONSOLE = Path(__file__).parents[2] / "console"
 _STATIC = Path(__file__).parent / "static"
+# the files of Swagger UI, which shows the document, as in its release (swagger-ui/README.md)
 _DOCS = {
     "/docs": _STATIC / "docs.html",
     "/docs/docs.js": _STATIC / "docs.js",
@@ -23,16 +24,15 @@ _DOCS = {
     "/docs/swagger-ui-bundle.js": _STATIC / "swagger-ui" / "swagger-ui-bundle.js",
     "/docs/swagger-ui.css": _STATIC / "swagger-ui" / "swagger-ui.css",
 }
-"""The files of Swagger UI, which shows the document, as in its release (swagger-ui/README.md)."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
     "'self'%s; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# content security policies: only scripts and styles of these files, and no markup from text
 _DOCS_POLICY = _POLICY % " data:"
 _CONSOLE_POLICY = _POLICY % "" + "; require-trusted-types-for 'script'; trusted-types 'none'"
-"""Content security policies: only scripts and styles of these files, and no markup from text."""
 
 _HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 _TYPES = {

@@ -41,15 +41,14 @@ STATUS_CODES = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
-"""The status code of each status of HTTP."""
 
 _OK = 200
 _UNAVAILABLE = 503
+# metadata of a call that are headers of its request; all others are ignored
 _HEADERS = {"authorization", "traceparent", "tracestate", "x-request-id", KEY_HEADER}
-"""Metadata of a call that are headers of its request; all others are ignored."""
 
+# headers of an answer that say something of HTTP; all others are metadata at the call's end
 _OF_HTTP = {b"connection", b"content-length", b"content-type", b"vary", HEADER.encode()}
-"""Headers of an answer that say something of HTTP; all others are metadata at the call's end."""
 
 DETAIL_CHARACTERS_MAX = 600  # of a refusal; clients take 8 KiB, a character may need 12 bytes
 CALLS_A_REQUEST = 2  # calls for each request in flight: some only wait for clients to read

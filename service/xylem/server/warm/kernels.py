@@ -55,11 +55,9 @@ from xylem_store import (
     environments_by_level,
 )
 
+# the most processes that compile. Each takes up to 0.8 GB. More would wait for each other, because
+# each kernel is compiled by one process only
 _PROCESSES_MAX = 4
-"""The most processes that compile. Each takes up to 0.8 GB.
-
-More would wait for each other, because each kernel is compiled by one process only.
-"""
 
 _N_KERNELS = 578  # kernels of all jobs; used only by the progress bar
 _LOOK_SECONDS = 0.5
@@ -94,8 +92,8 @@ def _files(directory: Path) -> Iterator[tuple[str, Path]]:
         yield "raw", path
 
 
+# the parameters of the job whose texts have vectors
 _VECTORS = ("features.kind=words+chars", "vectors.dims=2")
-"""The parameters of the job whose texts have vectors."""
 
 
 class WarmUpJob(NamedTuple):

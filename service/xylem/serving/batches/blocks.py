@@ -108,8 +108,8 @@ def answers_of(served: ServedVersion, options: Options, limits: Limits) -> Calla
     )
 
 
+# the id that the answer to a line repeats, and the error if the line has no row
 _IdAndFault: TypeAlias = tuple[str | int | None, BadInput | None]
-"""The id that the answer to a line repeats, and the error if the line has no row."""
 
 
 def _read(

@@ -95,10 +95,10 @@ def fast_forms(limits: Limits) -> FastForms:
     )
 
 
+# the fields that the kernel understands; a request must leave all others at their defaults
 _OF_KERNEL = frozenset(
     {"instances", "top_r", "beam_width", "exact", "threshold", "binary_data_output"}
 )
-"""The fields that the kernel understands; a request must leave all others at their defaults."""
 
 _DEFAULTS = {name: field.default for name, field in Options.model_fields.items()}
 

@@ -42,15 +42,13 @@ class PredictionIds:
         self._learning = learning
         self._model = model_hash(live.model)
         unknown = _unknown()
+        # the Present that answers are given under, the tokens that made its seal, and its expiry.
+        # The expiry is in seconds of time.monotonic
         self._present: tuple[Present, Tokens, float] = (
             Present(live.thresholds, None, unknown.seal(self._model, live.version, 0), unlearned),
             unknown,
             0.0,
         )
-        """The Present that answers are given under, the tokens that made its seal, and its expiry.
-
-        The expiry is in seconds of time.monotonic.
-        """
 
     def sign(self, epoch: int, n: int) -> Signed:
         """Return (present, epoch, serial): what kernels need to sign n predictions.

@@ -49,8 +49,7 @@ from xylem_store import (
 
 T = TypeVar("T")
 
-_ALWAYS_OPEN = Usage("")
-"""The usage of all versions that aliases keep open, which nobody looks at."""
+_ALWAYS_OPEN = Usage("")  # the usage of all versions that aliases keep open, which nobody looks at
 
 
 class LiveModels(Generic[T]):
@@ -84,20 +83,17 @@ class LiveModels(Generic[T]):
             models_loaded if isinstance(models_loaded, int) else None, preload or ()
         )
         self._watch = store.watch()
-        self._is_behind = True
-        """Whether the present state lacks anything that a look has seen."""
+        self._is_behind = True  # whether the present state lacks anything that a look has seen
         self._versions = VersionOpener(store, prepare, self._bound)
         self._state = State(True, {}, {}, ServedAliases[Any](deny, {}))
+        # a cache for callers that look up `resident` often. It is replaced by another dictionary
+        # whenever an answer may change: so get this dictionary before you call `resident`, and
+        # store the result in the same dictionary
         self.heads: dict[bytes, Any] = {}
-        """A cache for callers that look up `resident` often.
-
-        It is replaced by another dictionary whenever an answer may change: so get this dictionary
-        before you call `resident`, and store the result in the same dictionary.
-        """
         self._store_error: str | None = None
         self._woken = asyncio.Event()
+        # set when `follow` has looked at the store for the first time, with whatever outcome
         self.has_looked = asyncio.Event()
-        """Set when `follow` has looked at the store for the first time, with whatever outcome."""
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="xylem-store")
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="xylem-open")
         self._requested = RequestedVersions[T](
@@ -110,8 +106,8 @@ class LiveModels(Generic[T]):
             seconds_max=seconds_max,
         )
         self._states = StateMaker(self._versions, self._requested, self._bound, refresh, deny)
+        # the models of which a version was closed since the present state was settled
         self._closed_models: set[str] = set()
-        """The models of which a version was closed since the present state was settled."""
 
     @property
     def has_completed_first_look(self) -> bool:

@@ -14,12 +14,10 @@ from xylem_store import LABEL_INFO, Alias, ModelInfo, StoreError
 T = TypeVar("T")
 Publish = Callable[[State], object]
 
+# the most models that answer during the first look as soon as each of them is open. Their kernels
+# may have to be compiled, and the models that are open need not wait for that. Further models,
+# whose kernels are compiled by then, become visible together
 _EARLY_MAX = 32
-"""The most models that answer during the first look as soon as each of them is open.
-
-Their kernels may have to be compiled, and the models that are open need not wait for that. Further
-models, whose kernels are compiled by then, become visible together.
-"""
 
 
 class StateMaker(Generic[T]):

@@ -119,13 +119,13 @@ TAGS: dict[str, type[StrictModel]] = {
 }
 """The model of each kind of instance, by its tag."""
 
+# the tag of each kind of instance; the keys tell, for each of KINDS, whether it is a field
 _TAG_OF = {
     (True, False, False, False, False): TEXT,
     (False, True, True, False, False): SPARSE,
     (False, False, False, True, False): NAMED_FEATURES,
     (False, False, False, False, True): TEXT_FIELDS,
 }
-"""The tag of each kind of instance; the keys tell, for each of KINDS, whether it is a field."""
 
 
 def kind_of(value: Any) -> str | None:

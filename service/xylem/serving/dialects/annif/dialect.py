@@ -43,8 +43,8 @@ from xylem.serving.schemas.instances import TextInstance
 from xylem.serving.schemas.limits import refuse_beyond
 from xylem_store import NOTATION, URI, find_all, name_of
 
+# the content type of HTML forms, which clients of Annif send too
 _FORM = frozenset({b"application/x-www-form-urlencoded"})
-"""The content type of HTML forms, which clients of Annif send too."""
 
 FIELDS_MAX = 256
 """The most fields of a form or a query string. Annif allows any number of metadata fields."""

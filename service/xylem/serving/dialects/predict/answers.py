@@ -117,4 +117,3 @@ class MembersExplanation(TypedDict):
 
 
 LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation | MembersExplanation
-"""An explanation of a label's score."""

@@ -43,12 +43,10 @@ _KINDS: tuple[Literal["preferred", "alternative", "hidden"], ...] = (
     "hidden",
 )
 ANSWER_END = b"]}"
+# the JSON before and after the labels of a Prediction. Searching for it is safe: within a name the
+# quote would be escaped by a backslash
 _BEGIN = b'{"labels":['
 _END = b'],"prediction_id":"'
-"""The JSON before and after the labels of a Prediction.
-
-Searching for it is safe: within a name the quote would be escaped by a backslash.
-"""
 
 
 def write_predictions(

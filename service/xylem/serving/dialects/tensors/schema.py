@@ -37,10 +37,9 @@ TENSORS_MAX = TextFields.n_max  # the most inputs or outputs of a request: one f
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]
 
 
+# parameters of requests, tensors and outputs that are not ours are ignored, such as `content_type`
+# of MLServer's codecs. The price is that nobody is told of a misspelt option
 _OPEN = ConfigDict(extra="ignore")
-"""Parameters of requests, tensors and outputs that are not ours are ignored, such as `content_type`
-of MLServer's codecs. The price is that nobody is told of a misspelt option.
-"""
 
 
 def _without_null(value: Any) -> Any:
