@@ -9,7 +9,7 @@ from xylem.base import ENCODE, FEATURES, QUEUE, SEARCH, WRITE, Limits, StageTimi
 from xylem.engine import NO_THRESHOLD, NUMBER
 from xylem.engine import TUNED as TUNED_KIND
 from xylem.serving.dialects.dialect import Dialect, Longer, Query, Reply
-from xylem.serving.dialects.predict.fast_answers import FastForms
+from xylem.serving.dialects.predict.fast_request import FastForms
 from xylem.serving.dialects.predict.kernels.fast_request import FastLimits
 from xylem.serving.dialects.predict.kernels.request_bodies import BodyForms, BodyQuery
 from xylem.serving.dialects.predict.schema import TUNED, Options

@@ -9,8 +9,7 @@ from pydantic import Field, SkipValidation, model_validator
 from typing_extensions import TypedDict
 
 from xylem.base import fault
-from xylem.serving.dialects.predict.answers import VersionAnswer
-from xylem.serving.dialects.predict.schema import LabelList
+from xylem.serving.dialects.predict.schema import LabelList, VersionAnswer
 from xylem.serving.schemas.instances import AnyInstance, Instance, RequestModel
 from xylem.serving.schemas.limits import AtMost, utf8_length
 from xylem.thresholds import Result

@@ -18,8 +18,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from xylem.base import Unavailable, log, public_message_of, succeeded_at
-from xylem.serving.live.bound import OpenBound
-from xylem.serving.live.opener import DAMAGED_ALIAS, ModelUnavailable, VersionOpener
+from xylem.serving.live.opener import DAMAGED_ALIAS, ModelUnavailable, OpenBound, VersionOpener
 from xylem.serving.live.requested_versions import (
     Key,
     OpenVersion,

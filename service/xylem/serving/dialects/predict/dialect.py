@@ -5,7 +5,7 @@ import orjson
 from xylem.base import READ, Limits, StageTimings
 from xylem.engine import Featurizer, Predictions, PredictOptions
 from xylem.serving.dialects.dialect import Body, Longer, Query, Reply
-from xylem.serving.dialects.predict.fast_answers import FastAnswer, RowsRead
+from xylem.serving.dialects.predict.fast_request import FastAnswer, RowsRead
 from xylem.serving.dialects.predict.schema import TUNED, PredictRequest
 from xylem.serving.dialects.predict.writing import (
     ANSWER_END,

@@ -7,16 +7,13 @@ bit.
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
-from xylem.engine import ALL_ALLOWED, TUNED, Predictor
-from xylem.serving.dialects.predict.fast_answers import (
-    FastAnswer,
-    FastVersion,
-    PackedOutputs,
-    RowsRead,
-)
+from xylem.base import SparseRows, StageTimes
+from xylem.engine import ALL_ALLOWED, TUNED, Featurizer, Predictor
 from xylem.serving.dialects.predict.kernels.fast_request import (
     GROW,
     N_TIMES,
@@ -25,11 +22,13 @@ from xylem.serving.dialects.predict.kernels.fast_request import (
     TENSORS,
     WRITES,
     FastCall,
+    FastLimits,
     FastModel,
     answer_fast,
 )
 from xylem.serving.dialects.predict.kernels.prediction_json import TOKEN_ROOM, write_predictions
 from xylem.serving.dialects.predict.kernels.request_bodies import (
+    BodyForms,
     BodyQuery,
     RequestBodies,
     read_body,
@@ -37,8 +36,64 @@ from xylem.serving.dialects.predict.kernels.request_bodies import (
 from xylem.serving.dialects.predict.prediction_json import cut_texts, text_room
 from xylem.serving.dialects.tensors.kernels.tensor_arrays import read_arrays
 from xylem.serving.dialects.tensors.kernels.tensors import END, FORM_SIZE, N_OUTPUTS, pack_outputs
-from xylem.serving.feedback.present import Signed
-from xylem_store import I64, U8, address_of, handle_of
+from xylem.serving.feedback.prediction_ids import Signed
+from xylem_store import I64, U8, Model, address_of, handle_of
+
+
+class FastForms(NamedTuple):
+    """The limits of requests, and the limits and defaults of bodies."""
+
+    limits: FastLimits
+    bodies: BodyForms
+
+
+class FastVersion(NamedTuple):
+    """The opened version that answers requests, and its featurizer.
+
+    stages   counts how long reading, searching and writing take
+    mask     the labels that answers may have, as `Searcher.label_mask` prepared it; None: all
+    """
+
+    model: Model
+    featurizer: Featurizer
+    forms: FastForms
+    stages: StageTimes
+    mask: U8 | None
+
+
+class RowsRead(Struct, frozen=True):
+    """Rows that have been read already, and the query for them.
+
+    number  the threshold, if it is one number for all labels, between 0 and 1
+    """
+
+    rows: SparseRows
+    query: BodyQuery
+    number: float
+
+
+class FastAnswer(Struct, frozen=True):
+    """The predictions of an answer; the caller writes the JSON object around them.
+
+    n_rows    the number of rows
+    json      the predictions, separated by commas
+    is_tuned  whether the labels are those that reach tuned thresholds
+    """
+
+    n_rows: int
+    json: bytes
+    is_tuned: bool
+
+
+class PackedOutputs(Struct, frozen=True):
+    """Tensors of an answer, as binary data one behind the other.
+
+    ends   where each of them ends
+    """
+
+    data: bytes
+    ends: list[int]
+
 
 # stands for the handle of the buffers until the first request makes them
 _NO_BUFFERS = np.empty(0, np.int64)

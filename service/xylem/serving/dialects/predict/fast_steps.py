@@ -18,14 +18,14 @@ from xylem.engine import (
     Predictor,
     Searcher,
 )
-from xylem.serving.dialects.predict.fast_answers import (
+from xylem.serving.dialects.predict.fast_request import (
+    BeamRequests,
     FastAnswer,
     FastForms,
     FastVersion,
     PackedOutputs,
     RowsRead,
 )
-from xylem.serving.dialects.predict.fast_request import BeamRequests
 from xylem.serving.dialects.predict.kernels.fast_request import (
     BEGAN,
     HAS_READ,
@@ -35,7 +35,7 @@ from xylem.serving.dialects.predict.kernels.fast_request import (
 )
 from xylem.serving.dialects.predict.kernels.request_bodies import TEXTS, RequestBodies
 from xylem.serving.dialects.predict.prediction_json import predictions_json, spans_of
-from xylem.serving.feedback.present import Present, Signed
+from xylem.serving.feedback.prediction_ids import Present, Signed
 from xylem_store import I64, U8, Model
 
 

@@ -19,14 +19,14 @@ from xylem.engine import (
     feature_names,
 )
 from xylem.serving.batches.lines import dump
-from xylem.serving.dialects.predict.answers import (
+from xylem.serving.dialects.predict.prediction_json import Spans, predictions_json, spans_of
+from xylem.serving.dialects.predict.schema import (
     ExplainedMember,
     ExplainedName,
     LeavesExplanation,
     MembersExplanation,
     TreesExplanation,
 )
-from xylem.serving.dialects.predict.prediction_json import Spans, predictions_json, spans_of
 from xylem.serving.label_info import LabelInfoOptions, members_of
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows

@@ -20,20 +20,20 @@ from xylem.engine.features.registry import load_featurizer
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
 from xylem.engine.predictor import PredictOptions
 from xylem.engine.searcher import Searcher
-from xylem.serving.dialects.predict.fast_answers import (
+from xylem.serving.dialects.predict.fast_request import (
+    BeamRequests,
     FastAnswer,
     FastForms,
     PackedOutputs,
     RowsRead,
 )
-from xylem.serving.dialects.predict.fast_request import BeamRequests
 from xylem.serving.dialects.predict.fast_steps import FastRequests, fast_requests
 from xylem.serving.dialects.predict.kernels.fast_request import FastLimits
 from xylem.serving.dialects.predict.kernels.request_bodies import BodyForms, BodyQuery
 from xylem.serving.dialects.predict.prediction_json import predictions_json, spans_of
 from xylem.serving.dialects.tensors.reading import InferPlan, read_plan
 from xylem.serving.dialects.tensors.writing import pack_predictions
-from xylem.serving.feedback.present import Present
+from xylem.serving.feedback.prediction_ids import Present
 from xylem.serving.feedback.tokens import Tokens, model_hash
 from xylem_store.names import build_names
 from xylem_store.version import Model, model_of
