@@ -175,13 +175,10 @@ class Shadows:
             seconds = time.perf_counter() - began
             if self._stop[0]:
                 return _outcome(copy, "slow", seconds)
-            label_lists: list[list[list[str]]] = []
-            for reply, served in ((copy.answer, copy.answered), (second_reply, copy.shadow)):
-                label_lists.append(
-                    copy.dialect.first_labels(
-                        b"".join(reply.parts), reply.n_json, max(TOPS), served
-                    )
-                )
+            label_lists = [
+                copy.dialect.first_labels(b"".join(reply.parts), reply.n_json, max(TOPS), served)
+                for reply, served in ((copy.answer, copy.answered), (second_reply, copy.shadow))
+            ]
             compared, agreed = compare(*label_lists) if label_lists[0] else NOT_COMPARED
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (

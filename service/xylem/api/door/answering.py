@@ -127,12 +127,14 @@ class Answering:
 
 def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
     """Return an answer's headers without its length; they tell if thresholds may be old."""
-    headers: Sequence[Header] = _JSON
-    if reply.n_json is not None:
-        headers = (
+    headers: Sequence[Header] = (
+        _JSON
+        if reply.n_json is None
+        else (
             (b"content-type", b"application/octet-stream"),
             (HEADER.encode(), b"%d" % reply.n_json),
         )
+    )
     if reply.is_tuned and served.thresholds.is_stale:
         headers = *headers, (b"xylem-thresholds", b"stale")
     return headers
@@ -231,9 +233,12 @@ class WholeRequests:
         target = self._live.heads.get(text)
         if target is None:
             target, request_headers = self._look_up(text)
-        if target is None or len(message) - start != target.head.n_bytes:
-            return None
-        if self._admission.n_free <= 0 or self._admission.draining():
+        if (
+            target is None
+            or len(message) - start != target.head.n_bytes
+            or self._admission.n_free <= 0
+            or self._admission.draining()
+        ):
             return None
         began = time.perf_counter_ns()
         head, chosen, outcome, split, _, usage = target

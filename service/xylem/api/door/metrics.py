@@ -105,9 +105,7 @@ class Metrics:
         self.shadows = ShadowFigures(self.registry, SECONDS)
         # counts the requests that are still waiting to be counted
         self.settle: Callable[[], None] = lambda: None
-        self.in_flight = 0
-        self.lines_bad = 0
-        self.aborted = 0
+        self.in_flight = self.lines_bad = self.aborted = 0
         self.runs = code_version(), platform.python_version(), version_of("numba"), np.__version__
         self.rows: Counter[str] = Counter()  # instances that were predicted, by model
         self.errors: Counter[str] = Counter()

@@ -253,9 +253,11 @@ class BoundedProtocol(HttpToolsProtocol):
         Called only between requests: the parser has not seen a part of another one.
         """
         cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            return False
-        if self.flow.write_paused or self.transport.is_closing():
+        if (
+            (cycle is not None and not cycle.response_complete)
+            or self.flow.write_paused
+            or self.transport.is_closing()
+        ):
             return False
         answer = answerer.answer(data, self._default_header_bytes())
         if answer is None:

@@ -222,10 +222,10 @@ class BodyGuard:
         it.
         """
         is_whole = self.bytes_max is not None
-        if is_whole and self._unread and BODY_IS_RECEIVED not in self._scope.get("extensions", ()):
-            message = await self._wait()
-        else:  # no timer: it would cost more than to receive a body that is here
-            message = await self._receive()
+        # without a timer if the body is here: it would cost more than to receive it
+        waits = is_whole and self._unread
+        waits = waits and BODY_IS_RECEIVED not in self._scope.get("extensions", ())
+        message = await (self._wait() if waits else self._receive())
         if message["type"] == "http.request":
             body: bytes = message.get("body", b"")
             self._bytes += len(body)

@@ -128,7 +128,6 @@ class UnreadAnswers:
         on_abort     called when the client is given up
         """
         loop = asyncio.get_running_loop()
-        self._loop = loop
         self._transport = transport
         self._limits = limits
         self._answers = answers
@@ -151,7 +150,7 @@ class UnreadAnswers:
         return self._client.n_held - self._transport.get_write_buffer_size()
 
     def _wait(self) -> None:
-        self._timer = self._loop.call_later(
+        self._timer = asyncio.get_running_loop().call_later(
             self._limits.body_seconds_max,
             self._check,
             unread_bytes(self._transport),

@@ -38,12 +38,9 @@ class LineReader:
         self._limits = limits
         self._rows_max = rows_max
         self._waiting: list[bytes | None] = []
-        self._bytes = 0
-        self._n_lines = 0
+        self._bytes = self._n_lines = 0
         self._partial_line = bytearray()
-        self._skipping = False
-        self._begun = False
-        self._ended = False
+        self._skipping = self._begun = self._ended = False
         self._changed = asyncio.Condition()
         self.fault: BadInput | None = None  # why the body ended early; None if it did not end early
 

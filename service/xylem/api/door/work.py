@@ -59,9 +59,11 @@ class WorkPool:
 
         Raises the errors of `read` and of `run`.
         """
-        if len(body) <= LONG_BYTES:
-            return read(body, *arguments)
-        return await self.run(read, body, *arguments)
+        return (
+            read(body, *arguments)
+            if len(body) <= LONG_BYTES
+            else await self.run(read, body, *arguments)
+        )
 
     def waiting(self) -> int:
         """Return how many calls wait for a thread."""

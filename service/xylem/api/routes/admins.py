@@ -57,9 +57,8 @@ def needs(scope: str) -> Any:
 
 def _model_of(parts: Mapping[str, str]) -> str | None:
     """Return the model that a path names, in each dialect; None if it names none."""
-    if "project_id" in parts:  # Annif's: NAME, NAME@ALIAS or NAME@VERSION
-        return parts["project_id"].partition("@")[0]
-    return parts.get("model")
+    # the project_id is Annif's: NAME, NAME@ALIAS or NAME@VERSION
+    return parts.get("model") or parts.get("project_id", "").partition("@")[0] or None
 
 
 def may(request: Request, scope: AccessScope) -> Principal | None:

@@ -169,9 +169,7 @@ async def repository_index(request: Request, services: Wired) -> list[Repository
     refuse_before_first_look(services.live)
     # clients of the protocol ask for the index without a body, and so without its type
     body = await read_body(request, JSON | {b""})
-    options = RepositoryIndexRequest()
-    if body:
-        options = parse_body(body, RepositoryIndexRequest, services.limits)
+    options = parse_body(body or b"{}", RepositoryIndexRequest, services.limits)
     live = services.live
     open_versions = live.open_versions()
     faults = {(failure.model, failure.ref): failure.detail for failure in live.status().failures}

@@ -139,9 +139,11 @@ async def reply_in(
     if isinstance(reply, Longer):
         timings.begin()
         stop = np.zeros(1, np.uint8)
-        timer = None
-        if reply.deadline_ms is not None:
-            timer = loop.call_at(began + reply.deadline_ms / 1000, stop.fill, 1)
+        timer = (
+            None
+            if reply.deadline_ms is None
+            else loop.call_at(began + reply.deadline_ms / 1000, stop.fill, 1)
+        )
         try:
             reply = await services.work.run(reply.answer, stop)
         finally:

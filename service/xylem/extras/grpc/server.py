@@ -216,6 +216,8 @@ def _scope_of(method: Method, metadata: Iterable[tuple[str, str]]) -> Message:
 
 async def _converted(convert: Callable[..., Any], content: bytes, *arguments: Any) -> Any:
     """Return what `convert` makes of a content; a long one is not for the event loop."""
-    if len(content) <= LONG_BYTES:
-        return convert(content, *arguments)
-    return await asyncio.to_thread(convert, content, *arguments)
+    return (
+        convert(content, *arguments)
+        if len(content) <= LONG_BYTES
+        else await asyncio.to_thread(convert, content, *arguments)
+    )

@@ -70,10 +70,11 @@ class StoredRows(NamedTuple):
         Raises BadRequest, LimitExceeded.
         """
         request = validated({"event_ids": event_ids, "day": day}, DeleteRowsRequest, self.limits)
-        if request.event_ids is not None:
-            n = self.rows.forget(model, event_keys(model, request.event_ids))
-        else:
-            n = self.rows.forget_day(model, request.midnight)
+        n = (
+            self.rows.forget_day(model, request.midnight)
+            if request.event_ids is None
+            else self.rows.forget(model, event_keys(model, request.event_ids))
+        )
         if not n:
             self.store.resolve(model)
         return {"model": model, "deleted": n}

@@ -161,12 +161,11 @@ class LiveModels(Generic[T]):
         """
         state = self._state
         if state.is_early and model not in state.models:
-            detail = "the models are being opened"
-            if self._store_error is not None:
-                detail = (
-                    f"expected a store that can be read, found that it cannot: {self._store_error}"
-                )
-            raise Unavailable(detail)
+            raise Unavailable(
+                "the models are being opened"
+                if self._store_error is None
+                else f"expected a store that can be read, found that it cannot: {self._store_error}"
+            )
         if model not in state.models:
             if is_version(ref):
                 check_model(model)
@@ -193,9 +192,11 @@ class LiveModels(Generic[T]):
             return self._open_version((model, int(ref)))
         alias = state.served.aliases.get((model, ref))
         served = None if alias is None else self._open_version((model, alias.version))
-        if alias is None or served is None:
-            return None
-        if alias.split_versions and (model, ref) not in state.served.splits:
+        if (
+            alias is None
+            or served is None
+            or (alias.split_versions and (model, ref) not in state.served.splits)
+        ):
             return None
         return state.served.existing_view(model, ref, served)
 

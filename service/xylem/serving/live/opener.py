@@ -57,9 +57,11 @@ class OpenBound(NamedTuple):
 
         Raises the store's errors.
         """
-        if not isinstance(self.loaded_max, ByteSize):
-            return 1
-        return sum(array.bytes for array in store.manifest(*key).arrays.values())
+        return (
+            sum(array.bytes for array in store.manifest(*key).arrays.values())
+            if isinstance(self.loaded_max, ByteSize)
+            else 1
+        )
 
 
 T = TypeVar("T")

@@ -131,9 +131,11 @@ class StateMaker(Generic[T]):
             if previous_alias is None:
                 log(logging.WARNING, "preload_exceeds_bound", model=model, alias=key[1])
             return stored_alias
-        if self._open_for_alias((model, stored_alias.version), resident) is not None:
-            return stored_alias
-        if previous_alias is None or previous_key is None:
+        if (
+            self._open_for_alias((model, stored_alias.version), resident) is not None
+            or previous_alias is None
+            or previous_key is None
+        ):
             return stored_alias
         previously_open = self._previous.resident.get(previous_key)
         if previously_open is not None:

@@ -140,9 +140,7 @@ def kind_of(value: Any) -> str | None:
                 "fields" in value,
             )
         )
-    if isinstance(value, StrictModel):
-        return next(tag for tag, kind in TAGS.items() if isinstance(value, kind))
-    return None
+    return next((tag for tag, kind in TAGS.items() if isinstance(value, kind)), None)
 
 
 Instance: TypeAlias = Annotated[

@@ -104,10 +104,10 @@ class PredictDialect(SearchDialect):
 
     def read(self, body: Body, limits: Limits) -> Query:
         """Read a body, with the options of the query string."""
-        if not body.header_or_query:
-            return PredictQuery(parse_body(body.content, PredictRequest, limits))
         return PredictQuery(
             parse_predict_and_query(body.content, body.header_or_query.encode("latin-1"), limits)
+            if body.header_or_query
+            else parse_body(body.content, PredictRequest, limits)
         )
 
     def first_labels(

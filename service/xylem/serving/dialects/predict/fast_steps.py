@@ -156,11 +156,9 @@ class PredictorRequests(TwoSteps):
         Return None if it is not within the limits, or asks for tuned thresholds and there are none.
         """
         n_rows, _, top_r, beam_width, kind, is_exact = read.query
-        if not is_within_limits(
+        if (kind == TUNED and present.tuned is None) or not is_within_limits(
             n_rows, top_r, beam_width, self._n_children, self._version.forms.limits
         ):
-            return None
-        if kind == TUNED and present.tuned is None:
             return None
         threshold = present.tuned if kind == TUNED else read.number if kind == NUMBER else None
         return PredictOptions(

@@ -58,9 +58,8 @@ class ScoreDialect(Dialect[ScoreRequest]):
             )
             return Reply((dump(score_answer),), len(query.instances))
 
-        if is_short(query, served.featurizer) and not served.featurizer.encodes:
-            return answer()
-        return Longer(answer)
+        is_at_once = is_short(query, served.featurizer) and not served.featurizer.encodes
+        return answer() if is_at_once else Longer(answer)
 
 
 SCORES = ScoreDialect()

@@ -175,9 +175,11 @@ def _read_packed(body: Body, limits: Limits) -> PackedTensors | None:
     if body.header_or_query is None:
         return read_packed(body.content, limits)
     n_json, plan = _read_plan(body, limits)
-    if plan.form is None:
-        return None
-    return PackedTensors(plan, plan.form, body.message, body.start + n_json)
+    return (
+        None
+        if plan.form is None
+        else PackedTensors(plan, plan.form, body.message, body.start + n_json)
+    )
 
 
 def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:

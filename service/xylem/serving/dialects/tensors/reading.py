@@ -214,9 +214,9 @@ def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
     """
     if plan.parts.keys() != set(_CSR):
         vectors = plan.parts.get(VECTORS)
-        vector_rows = None
-        if vectors is not None:
-            vector_rows = numbers_of(vectors, binary).reshape(vectors.tensor.shape)
+        vector_rows = (
+            None if vectors is None else numbers_of(vectors, binary).reshape(vectors.tensor.shape)
+        )
         texts = {
             name: texts_of(part, binary, plan.limits)
             for name, part in plan.parts.items()

@@ -93,6 +93,5 @@ def pack_predictions(
 
 def _name_of(names: NameTable, label: int) -> bytes:
     """Return a label's name as UTF-8; an empty name for -1."""
-    if label < 0:
-        return b""
-    return names.utf8[names.offsets[label] : names.offsets[label + 1]].tobytes()
+    start, end = names.offsets[label : label + 2] if label >= 0 else (0, 0)
+    return names.utf8[start:end].tobytes()
