@@ -7,12 +7,11 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.base import UnsupportedOption
 from xylem.engine import NodeWeights, Searcher, label_ids
 from xylem.evaluation import constants_of, propensities
-from xylem_store import Model
+from xylem_store import U8, Model
 
 
 class LabelWeights:
@@ -65,7 +64,7 @@ class LabelMasks:
     Aliases that deny the same labels may share it.
     """
 
-    def __init__(self, predictor: Searcher, among: NDArray[np.uint8] | None = None) -> None:
+    def __init__(self, predictor: Searcher, among: U8 | None = None) -> None:
         """Take the engine that makes masks.
 
         among  uint8[K], 0 for labels that no request may allow; None: all may be allowed
@@ -73,12 +72,10 @@ class LabelMasks:
         self._predictor = predictor
         self._among = among
         self._lock = threading.Lock()
-        self._cached: OrderedDict[_Lists, NDArray[np.uint8]] = OrderedDict()
+        self._cached: OrderedDict[_Lists, U8] = OrderedDict()
         self._n_bytes = 0
 
-    def mask_of(
-        self, allow: Sequence[str] | None, deny: Sequence[str] | None
-    ) -> NDArray[np.uint8] | None:
+    def mask_of(self, allow: Sequence[str] | None, deny: Sequence[str] | None) -> U8 | None:
         """Return the mask of the labels that are allowed (None: all) and not denied.
 
         None stands for a mask of all labels. The mask is shared: nobody may write to it. Raises
@@ -111,5 +108,5 @@ def _lists_of(allow: Sequence[str] | None, deny: Sequence[str] | None) -> _Lists
     return None if allow is None else tuple(allow), None if deny is None else tuple(deny)
 
 
-def _bytes_of(lists: _Lists, mask: NDArray[np.uint8]) -> int:
+def _bytes_of(lists: _Lists, mask: U8) -> int:
     return mask.nbytes + sum(_NAME_BYTES + len(name) for names in lists for name in names or ())

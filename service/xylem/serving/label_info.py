@@ -6,17 +6,19 @@ import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.base import BadInput, UnsupportedOption, log, public_message_of
 from xylem.serving.batches.lines import dump
 from xylem.serving.dialects.predict.schema import InfoQuery
 from xylem_store import (
+    I32,
     NAME,
     NOTATION,
     OTHER_NAME,
+    U8,
     UNDETERMINED,
     URI,
+    Bools,
     LabelInfo,
     NameTable,
     Store,
@@ -34,8 +36,8 @@ class LabelFacts(NamedTuple):
     """
 
     info: LabelInfo
-    subjects: NDArray[np.int32]
-    allowed: NDArray[np.uint8] | None = None
+    subjects: I32
+    allowed: U8 | None = None
 
     def name(self, label: int, language: str) -> str | None:
         """Return a label's name in the first of `languages_after` that has one, or None."""
@@ -218,7 +220,7 @@ def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
     return facts.info.head.languages, facts.info.head.language or UNDETERMINED
 
 
-def members_of(options: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
+def members_of(options: LabelInfoOptions, labels: I32) -> list[bytes]:
     """Return the label info of each label as JSON members: an object without its braces."""
     members_by_label = {
         label: dump(label_description(options, label))[1:-1] for label in set(labels.tolist())
@@ -240,7 +242,7 @@ def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
     return members
 
 
-def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
+def labels_with_name_part(options: LabelInfoOptions, part: str) -> Bools:
     """Return bool[K]: the labels with `part` in a name, in capitals or not.
 
     The search covers the name of a label in the language that the options ask for, or in the next
@@ -258,5 +260,5 @@ def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bo
                 matches |= is_unnamed & names_with(info.texts(column), info.utf8, part)
         if language in info.head.languages and not options.in_full:
             is_unnamed &= np.diff(info.texts(f"{NAME}{language}")) == 0
-    is_match: NDArray[np.bool_] = np.append(matches, False)[facts.subjects]
+    is_match: Bools = np.append(matches, False)[facts.subjects]
     return is_match

@@ -16,13 +16,12 @@ from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.base import Limits, XylemError, log
 from xylem.serving.dialects.dialect import Body, Reply
 from xylem.serving.dialects.search import SearchDialect
 from xylem.serving.live.served import ServedVersion
-from xylem_store import StoreError
+from xylem_store import U8, StoreError
 
 TOPS = (1, 5)
 """The numbers of first labels that are compared."""
@@ -48,7 +47,7 @@ class ShadowCopy(NamedTuple):
         """Return how many bytes of memory it holds."""
         return len(self.body.message) + sum(map(len, self.answer.parts))
 
-    def answer_again(self, limits: Limits, stop: NDArray[np.uint8]) -> Reply:
+    def answer_again(self, limits: Limits, stop: U8) -> Reply:
         """Return the shadow's answer; when `stop` is set, only what is certain by then.
 
         Raises as `SearchDialect.answer_fully`.

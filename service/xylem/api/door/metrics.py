@@ -13,7 +13,14 @@ from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Gauge,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import (
     CounterMetricFamily,
     Exemplar,
@@ -21,10 +28,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.gc_collector import GCCollector
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from prometheus_client.platform_collector import PlatformCollector
-from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.utils import floatToGoString
 
 from xylem.api.door.admission import Admission

@@ -9,10 +9,8 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Mapping
 from http.client import BAD_REQUEST, REQUEST_TIMEOUT
 from time import perf_counter_ns
@@ -65,7 +64,7 @@ class RequestScope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.perf_counter_ns()
+        started = perf_counter_ns()
         method = scope["method"]
         root_path = self._root_path
         if root_path:

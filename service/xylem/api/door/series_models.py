@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from prometheus_client.core import Metric
-from prometheus_client.samples import Sample
+from prometheus_client.core import Metric, Sample
 
 # gauges that are counts; any other gauge of a model that has no series says nothing in a sum
 _SUMMED_GAUGES = ("xylem_model_failed", "xylem_feedback_rows")

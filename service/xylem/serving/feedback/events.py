@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, Struct, UnsetType
-from numpy.typing import NDArray
 
 from xylem.base import BadInput, LabelRows, Limits, SparseRows, UnknownLabel, offsets
 from xylem.engine import Featurizer
@@ -35,7 +34,7 @@ from xylem.thresholds import (
     instances_of,
     label_rows,
 )
-from xylem_store import find_all
+from xylem_store import I32, find_all
 
 
 class _Event(Struct, forbid_unknown_fields=True):
@@ -199,8 +198,8 @@ def to_events(
         ).tolist()
     )
     places: list[int] = []
-    true_labels: list[NDArray[np.int32]] = []
-    predicted: list[NDArray[np.int32]] = []
+    true_labels: list[I32] = []
+    predicted: list[I32] = []
     epochs: list[int] = []
     lines: list[bytes | None] = []
     ids: dict[int, str] = {}

@@ -8,7 +8,6 @@ import time
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.engine import ALL_ALLOWED, NodeThresholds
 from xylem.serving.feedback.tokens import Tokens, model_hash
@@ -86,7 +85,7 @@ class PredictionIds:
     """
 
     def __init__(
-        self, live: ServedThresholds, learning: OnlineLearning | None, unlearned: NDArray[np.uint8]
+        self, live: ServedThresholds, learning: OnlineLearning | None, unlearned: U8
     ) -> None:
         """Take the thresholds of the version.
 

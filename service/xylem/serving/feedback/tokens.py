@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.serving.kernels.blake2 import MAC_BYTES, absorb_key
 from xylem.serving.kernels.seals import Seal
+from xylem_store import I32
 
 _HEAD = struct.Struct("<B4sIQIQ")
 _FORMAT = 1
@@ -38,7 +38,7 @@ class Token(NamedTuple):
 
     version: int
     epoch: int
-    labels: NDArray[np.int32]
+    labels: I32
 
 
 class TokenFault(Exception):

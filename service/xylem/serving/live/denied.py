@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.base import Limits, StageTimes, UnknownLabel
 from xylem.serving.dialects.predict.fast_steps import fast_requests
 from xylem.serving.dialects.search import fast_forms
 from xylem.serving.label_choice import LabelMasks
 from xylem.serving.live.served import DeniedLabels, ServedVersion
-from xylem_store import Store, find_all, is_version, name_of
+from xylem_store import U8, Store, find_all, is_version, name_of
 
 
 def with_denied(
@@ -55,9 +54,7 @@ def denying_as(served: ServedVersion, other: ServedVersion) -> ServedVersion:
     )
 
 
-def _denying(
-    served: ServedVersion, names: Sequence[str], by_info: NDArray[np.uint8] | None
-) -> ServedVersion:
+def _denying(served: ServedVersion, names: Sequence[str], by_info: U8 | None) -> ServedVersion:
     """Return a version that denies labels. Its fast answers do not: they are those of `served`.
 
     names    labels to deny by name

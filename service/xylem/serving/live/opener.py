@@ -1,11 +1,10 @@
 """OpenBound: which models are open all the time. VersionOpener: opens versions for serving."""
 
+import fnmatch
 import logging
 import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from fnmatch import filter as filter_names
-from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from typing import Generic, NamedTuple, TypeVar
 
@@ -43,13 +42,13 @@ class OpenBound(NamedTuple):
     def keeps(self, model: str) -> bool:
         """Return whether the versions that a model's aliases name stay open."""
         return self.loaded_max is None or any(
-            fnmatchcase(model, pattern) for pattern in self.preload
+            fnmatch.fnmatchcase(model, pattern) for pattern in self.preload
         )
 
     def warn_of_unmatched(self, models: Collection[str]) -> None:
         """Log the patterns that match none of these models."""
         for pattern in self.preload:
-            if not filter_names(models, pattern):
+            if not fnmatch.filter(models, pattern):
                 log(logging.WARNING, "preload_matches_nothing", pattern=pattern)
 
     def weigh(self, store: Store, key: tuple[str, int]) -> int:

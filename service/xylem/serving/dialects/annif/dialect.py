@@ -5,9 +5,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xylem.base import (
     ENCODE,
     FEATURES,
@@ -41,7 +38,7 @@ from xylem.serving.parse import parse_body, split_fields, validated
 from xylem.serving.rows import to_options, to_rows
 from xylem.serving.schemas.instances import TextInstance
 from xylem.serving.schemas.limits import refuse_beyond
-from xylem_store import NOTATION, URI, find_all, name_of
+from xylem_store import NOTATION, U8, URI, find_all, name_of
 
 # the content type of HTML forms, which clients of Annif send too
 _FORM = frozenset({b"application/x-www-form-urlencoded"})
@@ -70,7 +67,7 @@ class _SuggestDialect(Dialect[_Query]):
         """Answer in a thread, as `Dialect.answer_read` describes. Raises as `suggest`."""
         timings.end(READ)
 
-        def answer(stop: NDArray[np.uint8]) -> Reply:
+        def answer(stop: U8) -> Reply:
             timings.end(QUEUE)
             suggestions = suggest(query.texts, query.options, served, limits, stop, timings)
             return Reply((dump(query.answer(suggestions)),), len(query.texts))
@@ -121,7 +118,7 @@ def suggest(
     options: SuggestOptions,
     served: ServedVersion,
     limits: Limits,
-    stop: NDArray[np.uint8],
+    stop: U8,
     timings: StageTimings,
 ) -> list[list[Suggestion]]:
     """Return the suggested subjects of each text, the best first. Blocking.

@@ -2,11 +2,9 @@
 
 import itertools
 from collections.abc import Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from xylem.base import BadInput, BadInstance, Limits, StageTimings, UnknownLabel, offsets
@@ -28,7 +26,7 @@ from xylem.serving.problems import describe_error
 from xylem.serving.rows import n_items_of, to_rows
 from xylem.serving.schemas.faults import faults_of
 from xylem.serving.schemas.limits import refuse_beyond
-from xylem_store import find_all, name_of
+from xylem_store import F32, find_all, name_of
 
 SHORT_LABELS = 64  # labels of a request that are scored in a fraction of a millisecond
 _LINE: TypeAdapter[AnyScored] = TypeAdapter(ScoredInstance)
@@ -144,7 +142,7 @@ def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answ
     next_scores = iter(scores)
     answers = []
     n_bad = 0
-    for number, line in zip(count(block.first), parsed, strict=False):
+    for number, line in zip(itertools.count(block.first), parsed, strict=False):
         scores_or_fault = line if isinstance(line, BadInput) else next(next_scores)
         if isinstance(scores_or_fault, BadInput):
             n_bad += 1
@@ -174,9 +172,7 @@ def _ids(instance: AnyScored, i: int, served: ServedVersion) -> list[int]:
     return ids
 
 
-def _labels(
-    names: Sequence[str], ids: Sequence[int], scores: NDArray[np.float32], logs: NDArray[np.float32]
-) -> list[Any]:
+def _labels(names: Sequence[str], ids: Sequence[int], scores: F32, logs: F32) -> list[Any]:
     return [
         {"label": name, "id": label, "score": score, "log_score": log if np.isfinite(log) else None}
         for name, label, score, log in zip(names, ids, scores, logs, strict=True)
