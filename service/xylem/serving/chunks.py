@@ -57,12 +57,6 @@ def chunks_of(text: str, characters_max: int) -> list[str]:
     return [*chunks, text[start:]]
 
 
-def divide(texts: Sequence[str], characters_max: int) -> tuple[list[str], I64]:
-    """Return (chunks, ptr): text i has the chunks ptr[i] .. ptr[i + 1] - 1; ptr is int64[n + 1]."""
-    divided = [chunks_of(text, characters_max) for text in texts]
-    return [chunk for chunks in divided for chunk in chunks], offsets(map(len, divided))
-
-
 def rows_of_chunks(
     chunks: Sequence[Chunk],
     ptr: I64,
@@ -99,8 +93,9 @@ def rows_of_divided_texts(
 
     vectors  those of the texts, which all of their chunks have; None: there are none
     """
-    chunks, ptr = divide(texts, characters_max)
-    text_of_chunk = np.repeat(np.arange(len(texts)), np.diff(ptr)).tolist()
+    divided = [chunks_of(text, characters_max) for text in texts]
+    pairs = [(chunk, i) for i, chunks in enumerate(divided) for chunk in chunks]
+    ptr = offsets(map(len, divided))
 
     def make(pairs: Sequence[tuple[str, int]], makes: Featurizer) -> SparseRows:
         chosen, owners = zip(*pairs, strict=True)
@@ -108,7 +103,6 @@ def rows_of_divided_texts(
             chosen, None if vectors is None else vectors[list(owners)]
         )
 
-    pairs = list(zip(chunks, text_of_chunk, strict=True))
     return rows_of_chunks(pairs, ptr, make, featurizer), ptr
 
 

@@ -197,10 +197,10 @@ def _go_on(store: Store, request: TrainRequest) -> None:
     new = store.root / "new.svm"
     new.write_text(request.data.read_text().replace("\n0 ", f"\n{_N_LABELS} "))
     request = request.model_copy(update={"base": "warm@1", "parameters": (), "weights": "float32"})
-    update = {"valid": new, "calibrate": True}
-    train_and_publish(store, "warm", request.model_copy(update=update))
-    update = {"data": new, "rows": (request.data,)}
-    extend_and_publish(store, "warm", request.model_copy(update=update))
+    train_and_publish(store, "warm", request.model_copy(update={"valid": new, "calibrate": True}))
+    extend_and_publish(
+        store, "warm", request.model_copy(update={"data": new, "rows": (request.data,)})
+    )
 
 
 def _combined(member: Model, data: Path) -> Model:

@@ -224,9 +224,8 @@ def answer_files(
         on_progress("predict", n_bytes, total)
 
     if todo:
-        file = todo[0].file
         with crew_of as crew:
-            crew.everywhere(lambda: step.check(file))
+            crew.everywhere(lambda: step.check(todo[0].file))
             crew.steps(step, todo, done)
     return AnswerOutcome(len(parts), len(parts) - len(todo), n_rows, n_bad)
 

@@ -131,10 +131,7 @@ serve_model = partial(open_version, is_warm=True)
 """Open a version for a server: as `open_version`, with all kernels."""
 
 
-@cache
-def _usual_limits() -> Limits:
-    """Return the limits of requests that warm up; to read them takes a tenth of an opening."""
-    return Limits()
+_usual_limits = cache(Limits)  # of requests that warm up; to read them takes a tenth of an opening
 
 
 def _warm_up(served: ServedVersion) -> None:

@@ -42,14 +42,14 @@ OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exa
 _OPEN = ConfigDict(extra="ignore")
 
 
-def _without_null(value: Any) -> Any:
-    """Return parameters that are null, which the protocol allows, as none."""
-    return {} if value is None else value
-
-
 def _or_null(model: type[RequestModel]) -> BeforeValidator:
-    """Return a validator of parameters that may be null, with the right schema for OpenAPI."""
-    return BeforeValidator(_without_null, json_schema_input_type=model | None)
+    """Return a validator of parameters that may be null, as the protocol allows: then as if empty.
+
+    OpenAPI gets the right schema.
+    """
+    return BeforeValidator(
+        lambda value: {} if value is None else value, json_schema_input_type=model | None
+    )
 
 
 class InferParameters(Options):
