@@ -14,7 +14,6 @@ from xylem.api.schemas.labels import (
     LabelQuery,
     LabelsQuery,
     LabelSummary,
-    LabelThreshold,
     ShadowSummary,
     ThresholdHistory,
     ThresholdQuery,
@@ -165,7 +164,7 @@ def _summary(
     tuned: Tuned | None,
     info: LabelInfoOptions | None,
 ) -> LabelSummary:
-    summary: dict[str, Any] = {
+    summary = {
         "label": name_of(served.labels, label),
         "id": label,
         "training_rows": None if counts is None else int(counts[label]),
@@ -173,9 +172,8 @@ def _summary(
         "hits": None if tuned is None else int(tuned.counters.hits[label]),
         "marks": None if tuned is None else int(tuned.counters.marks[label]),
         "denied": served.denied is not None and not served.denied.allowed[label],
+        **({} if info is None else label_description(info, label)),
     }
-    if info is not None:
-        summary |= label_description(info, label)
     return cast(LabelSummary, summary)
 
 
@@ -210,16 +208,6 @@ def describe_thresholds(
     marks = tuned.counters.marks
     ids = np.flatnonzero(marks < query.marks_below) if query.marks_below else np.arange(len(marks))
     page_ids = ids[query.offset : query.offset + query.limit].tolist()
-    labels: list[LabelThreshold] = [
-        {
-            "label": name_of(served.labels, i),
-            "id": i,
-            "threshold": tuned.thresholds[i],
-            "hits": int(tuned.counters.hits[i]),
-            "marks": int(marks[i]),
-        }
-        for i in page_ids
-    ]
     end = query.offset + len(page_ids)
     return {
         "model": served.name,
@@ -236,7 +224,16 @@ def describe_thresholds(
         "shadow": shadow,
         "checkpoints": checkpoint_rows,
         "n_labels": len(ids),
-        "labels": labels,
+        "labels": [
+            {
+                "label": name_of(served.labels, i),
+                "id": i,
+                "threshold": tuned.thresholds[i],
+                "hits": int(tuned.counters.hits[i]),
+                "marks": int(marks[i]),
+            }
+            for i in page_ids
+        ],
         "next_offset": end if page_ids and end < len(ids) else None,
     }
 

@@ -201,8 +201,7 @@ async def retry_job(job: str, request: Request, services: Wired) -> Response:
 
 
 async def _job(call: Any, job: str, services: Services) -> Response:
-    snapshot: Job = await services.admin_work.run(call, job)
-    return json_response(snapshot.as_json())
+    return json_response((await services.admin_work.run(call, job)).as_json())
 
 
 @router.get(

@@ -89,30 +89,25 @@ async def model_metadata(request: Request, services: Wired) -> Response:
     """
     served = await find_served(request, services.live)
     info = services.live.models.get(served.name)
-    versions = sorted(info.versions) if info is not None else [served.version]
     featurizer = served.featurizer
-    names = set(INPUTS)
-    if not featurizer.vector_numbers:
-        names.remove("vectors")
-    if not featurizer.takes_texts:
-        names.remove("text")
+    is_left_out = {"vectors": not featurizer.vector_numbers, "text": not featurizer.takes_texts}
     fields = [name for name in featurizer.fields.names if name not in INPUTS]
-    names.update(fields)
-    metadata: ModelMetadata = {
-        "name": served.name,
-        "versions": [str(version) for version in versions],
-        "platform": "xylem",
-        "inputs": [
-            _tensor(name, kind, [-1, featurizer.vector_numbers] if name == "vectors" else [-1])
-            for name, kind in {**INPUTS, **dict.fromkeys(fields, "BYTES")}.items()
-            if name in names
-        ],
-        "outputs": [
-            _tensor(name, kind, [-1] if name in ("lengths", "exact") else [-1, -1])
-            for name, kind in OUTPUTS.items()
-        ],
-    }
-    return json_response(metadata)
+    return json_response(
+        ModelMetadata(
+            name=served.name,
+            versions=list(map(str, [served.version] if info is None else sorted(info.versions))),
+            platform="xylem",
+            inputs=[
+                _tensor(name, kind, [-1, featurizer.vector_numbers] if name == "vectors" else [-1])
+                for name, kind in {**INPUTS, **dict.fromkeys(fields, "BYTES")}.items()
+                if not is_left_out.get(name)
+            ],
+            outputs=[
+                _tensor(name, kind, [-1] if name in ("lengths", "exact") else [-1, -1])
+                for name, kind in OUTPUTS.items()
+            ],
+        )
+    )
 
 
 def _tensor(name: str, datatype: str, shape: list[int]) -> TensorMetadata:

@@ -172,13 +172,17 @@ def answers(
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return FastAPI's `responses` for the problems with these statuses."""
-    responses: dict[int | str, dict[str, Any]] = {}
-    for status in statuses:
-        codes = ", ".join(code for code, problem in PROBLEMS.items() if problem.status == status)
-        responses |= answers(
-            status, f"One of: {codes}", content("application/problem+json", "Problem")
-        )
-    return responses
+    codes_of = {
+        status: [code for code, problem in PROBLEMS.items() if problem.status == status]
+        for status in statuses
+    }
+    return {
+        status: {
+            "description": f"One of: {', '.join(codes)}",
+            "content": content("application/problem+json", "Problem"),
+        }
+        for status, codes in codes_of.items()
+    }
 
 
 def query_parameters(model: type[Any], *without: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, NamedTuple, TypeAlias, TypeVar, cast
 
 from fastapi import Depends, Request
 
@@ -140,8 +140,7 @@ class Services(NamedTuple):
 
 
 async def _services(request: Request) -> Services:
-    services: Services = request.app.state.services
-    return services
+    return cast(Services, request.app.state.services)
 
 
 Wired: TypeAlias = Annotated[Services, Depends(_services)]

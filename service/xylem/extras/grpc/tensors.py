@@ -37,7 +37,7 @@ def tensor_body(call: Any) -> tuple[bytes, int]:
         ).with_path("raw_input_contents")
     parts = [_binary(call, i) for i in range(len(call.inputs))]
     parameters = {name: _value(name, value) for name, value in call.parameters.items()}
-    request: dict[str, Any] = {
+    request = {
         "parameters": parameters | {"binary_data_output": n_raw > 0},
         "inputs": [
             {
