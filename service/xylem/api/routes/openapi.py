@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from xylem.api.routes.operations import COMPONENTS, problems
 from xylem.api.schemas.feedback import FeedbackLine
