@@ -76,7 +76,8 @@ def test_names_stand_beside_labels_where_they_are_asked_for(server: ServerProces
         }
         for label in plain
     ]
-    assert labels_of(server, PREDICT, {**BODY, "language": "FI"}) == finnish
+    for order in ("FI", "sv,fi,*", "fi,en"):
+        assert labels_of(server, PREDICT, {**BODY, "language": order}) == finnish
     for label in labels_of(server, PREDICT, {**BODY, "label_info": True, "explain": True}):
         i = label["id"]
         assert label["names"] == {"fi": f"koira {i}", "en": f"dog {i}"}
@@ -99,7 +100,7 @@ def test_what_the_vocabulary_does_not_know_is_null(server: ServerProcess) -> Non
 
 def test_lines_of_a_batch_and_the_client_tell_names(server: ServerProcess) -> None:
     instance = json.dumps(BODY["instances"][0]).encode()
-    (line,) = server.stream("/v1/models/text/batch?language=en&top_r=1", [instance])
+    (line,) = server.stream("/v1/models/text/batch?language=sv,en&top_r=1", [instance])
     (label,) = json.loads(line)["labels"]
     assert label["name"] == f"dog {label['id']}"
     with Client(f"http://127.0.0.1:{server.port}") as client:
@@ -181,6 +182,7 @@ def test_deprecated_labels_are_answered_nowhere(
             "unsupported-option",
             "found none: call xylem",
         ),
+        (f"{PREDICT}?language=de,sv", BODY, "unsupported-option", "(fi, en), found 'de,sv'"),
         (PREDICT, {**BODY, "label_info": 1}, "bad-request", "label_info"),
         (PREDICT, {**BODY, "language": 5}, "bad-request", "language"),
         (f"{PREDICT}?language=fi", {**BODY, "language": "fi"}, "bad-request", "found it in both"),
@@ -271,6 +273,11 @@ def test_the_command_attaches_shows_and_removes(
         "known_labels": 9,
     }
     assert "koira" not in label_info()[1]
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text(BODY["instances"][0]["text"])
+    documents = "predict", "text", "--data", tmp_path / "texts", "--language", "sv,fi,*"
+    assert command(*documents, store=own_store.root)[0] == 0
+    assert "\tkoira " in (tmp_path / "texts" / "a.labels").read_text()
     labels = json.loads(command(*predict, store=own_store.root)[1].splitlines()[-1])["labels"]
     names = {label["id"]: label["name"] for label in labels}
     assert names == {i: f"koira {i}" if i < 9 else None for i in range(11)}

@@ -99,7 +99,9 @@ class RequestOptions(NamedTuple):
     language: Annotated[
         str | None,
         Option(
-            metavar="LANGUAGE", help="Add names of labels in this language, from the label info."
+            metavar="LANGUAGES",
+            help="Add names of labels from the label info, in the first of these languages that "
+            "has one: fi,sv,* (* is any).",
         ),
     ] = None
     label_info: Annotated[

@@ -77,7 +77,8 @@ class LabelNames(Sequence[str]):
 
     def __init__(self, live: LiveLabelInfo) -> None:
         self._labels = live.labels
-        self._facts = live.current
+        self._facts = facts = live.current
+        self._languages = () if facts is None else facts.languages_in(None)
 
     def __len__(self) -> int:
         """Return the number of labels."""
@@ -97,8 +98,7 @@ class LabelNames(Sequence[str]):
         facts = self._facts
         if facts is None:
             return name_of(self._labels, label)
-        name = facts.name(label, facts.info.head.language)
-        return name or next(iter(facts.names(label).values()), name_of(self._labels, label))
+        return facts.name(label, self._languages) or name_of(self._labels, label)
 
 
 class PredictingModel:

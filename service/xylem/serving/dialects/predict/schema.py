@@ -266,9 +266,9 @@ class InfoQuery(RequestModel):
         Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None
     ) = Field(
         default=None,
-        description="whether each label gets its URI, its notation and its name in this "
-        "language, or in the next one that has a name, from the model's label info; null for what "
-        "the label info does not have",
+        description="whether each label gets its URI, its notation and its name in the first of "
+        "these languages that has one, as fi,sv,* (* is any), from the model's label info; a "
+        "single language is followed by any. Null for what the label info does not have",
     )
     label_info: bool = Field(
         default=False,
