@@ -125,13 +125,12 @@ def _label_of(served: ServedVersion, query: LabelQuery) -> int:
     if (query.id is None) == (query.label is None):
         present = "neither" if query.id is None else "both"
         raise BadRequest(f"expected a label's id or its name, found {present}").with_path("label")
-    n_labels = served.labels.n_names
     label = find_name(served.labels, query.label) if query.label is not None else query.id
-    if label is None or not 0 <= label < n_labels:
+    if label is None or not 0 <= label < served.labels.n_names:
         requested = query.id if query.label is None else query.label
-        raise UnknownLabel(f"expected one of {n_labels} labels, found {requested!r:.80}").with_path(
-            "label"
-        )
+        raise UnknownLabel(
+            f"expected one of {served.labels.n_names} labels, found {requested!r:.80}"
+        ).with_path("label")
     return label
 
 

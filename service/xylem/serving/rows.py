@@ -133,8 +133,7 @@ def n_items_of(instance: AnyInstance, featurizer: Featurizer) -> int:
     if isinstance(instance, TextInstance):
         return len(instance.text) * featurizer.items_a_character + len(instance.vector or ())
     if isinstance(instance, FieldsInstance):
-        cells = instance.fields
-        n = sum(weight * len(cells.get(name) or "") for name, weight in featurizer.fields)
+        n = sum(weight * len(instance.fields.get(name) or "") for name, weight in featurizer.fields)
         return n * featurizer.items_a_character + len(instance.vector or ())
     return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)
 
@@ -301,12 +300,13 @@ def search_chunked(
     """Search rows, and return one prediction for each instance."""
     if chunked.ptr is None:
         return search(chunked.rows, options)
-    threshold = options.threshold
     return search_chunks(
         search,
         chunked.rows,
         chunked.ptr,
         options,
         served.labels.n_names,
-        served.thresholds.thresholds if isinstance(threshold, np.ndarray) else threshold,
+        served.thresholds.thresholds
+        if isinstance(options.threshold, np.ndarray)
+        else options.threshold,
     )

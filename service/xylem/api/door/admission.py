@@ -78,10 +78,13 @@ class Admission:
         when others take all places.
         """
         path = scope["path"]
-        requests_max = self.limits.requests_max
-        n_free = self.n_free + requests_max if path.startswith(ADMIN_PATHS) else self.n_free
+        n_free = (
+            self.n_free + self.limits.requests_max if path.startswith(ADMIN_PATHS) else self.n_free
+        )
         if n_free <= 0 and path not in ALWAYS and not self.bodies.give_up_slowest():
-            return Overloaded(f"expected at most {requests_max} requests at a time, found more")
+            return Overloaded(
+                f"expected at most {self.limits.requests_max} requests at a time, found more"
+            )
         self.n_free -= 1
         return None
 

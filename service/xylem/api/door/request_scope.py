@@ -238,9 +238,10 @@ class BodyGuard:
 
     async def _wait(self) -> Message:
         """Return the next message of a body that is not complete yet."""
-        waiting = self._admission.bodies.waiting
         seconds = self._admission.limits.body_seconds_max
-        began = waiting.setdefault(self.sender, asyncio.get_running_loop().time())
+        began = self._admission.bodies.waiting.setdefault(
+            self.sender, asyncio.get_running_loop().time()
+        )
         try:
             async with asyncio.timeout_at(began + seconds) as self._timeout:
                 message = await self._receive()
@@ -322,11 +323,10 @@ class UnparsedRequests:
         fault         the error of the parser
         """
         path = target.partition(b"?")[0][:256].decode("latin-1")
-        root_path = self._root_path
         request_id = new_request_id()
         scope: Scope = {
-            "path": inner_path(path, root_path),
-            "root_path": root_path,
+            "path": inner_path(path, self._root_path),
+            "root_path": self._root_path,
             "request_id": request_id,
         }
         if n_head_bytes:

@@ -163,14 +163,13 @@ class UnreadAnswers:
         n_unread    the bytes that it had not read when the timer was started
         n_received  the bytes of bodies that it had sent by then
         """
-        bytes_min = self._limits.batch_bytes_min
         n_read = n_unread - unread_bytes(self._transport)
-        if max(n_read, self._n_received() - n_received) >= bytes_min:
+        if max(n_read, self._n_received() - n_received) >= self._limits.batch_bytes_min:
             self._wait()
             return
         self._give_up(
-            f"expected the client to read {bytes_min} bytes of its answer within "
-            f"{self._limits.body_seconds_max:g} seconds, found {n_read} of {n_unread}"
+            f"expected the client to read {self._limits.batch_bytes_min} bytes of its answer "
+            f"within {self._limits.body_seconds_max:g} seconds, found {n_read} of {n_unread}"
         )
 
     def _give_up(

@@ -111,9 +111,10 @@ async def export_feedback_rows(
 
     With `days`, only the rows of the last days.
     """
-    run = services.admin_work.run
     return await stream_of(
-        await run(_stored_rows(services).pages, model, query.days), run, "application/x-ndjson"
+        await services.admin_work.run(_stored_rows(services).pages, model, query.days),
+        services.admin_work.run,
+        "application/x-ndjson",
     )
 
 

@@ -104,11 +104,10 @@ def _add_kind(kind: str, model: str, summary: str, example: dict[str, Any]) -> N
 
     @of_seen_models
     async def submit(request: Request, services: Wired) -> Response:
-        work = services.admin_work
-        job = await work.run(
+        job = await services.admin_work.run(
             _jobs(request, services).submit,
             kind,
-            await work.read(parse_json, await read_body(request), services.limits),
+            await services.admin_work.read(parse_json, await read_body(request), services.limits),
             request.headers.get("idempotency-key"),
             span_of(request.scope),
         )

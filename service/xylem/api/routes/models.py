@@ -35,11 +35,12 @@ MANIFESTS_MAX = 1024
 async def list_models(request: Request, services: Wired) -> ModelList:
     """Every model of the store that the key may see, with its versions and aliases."""
     refuse_before_first_look(services.live)
-    live = services.live
-    aliases = live.aliases
+    aliases = services.live.aliases
     sees = who(request).sees
     return ModelList(
-        models=[summarize(info, aliases) for info in live.models.values() if sees(info.name)]
+        models=[
+            summarize(info, aliases) for info in services.live.models.values() if sees(info.name)
+        ]
     )
 
 

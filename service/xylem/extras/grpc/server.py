@@ -125,19 +125,21 @@ class InferenceServer:
 
     async def report_health(self) -> None:
         """Answer health checks by whether calls should be sent here now."""
-        states = health_pb2.HealthCheckResponse
-        status = states.SERVING if self._app.state.services.ready else states.NOT_SERVING
+        status = (
+            health_pb2.HealthCheckResponse.SERVING
+            if self._app.state.services.ready
+            else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
         for service in ("", SERVICE):
             await self._health.set(service, status)
 
     async def stop(self) -> None:
         """Take no more calls, and complete those in flight within the time for requests."""
-        seconds = self._settings.shutdown_seconds
         await self._health.enter_graceful_shutdown()
-        stopping = asyncio.create_task(self._server.stop(seconds))
+        stopping = asyncio.create_task(self._server.stop(self._settings.shutdown_seconds))
         await asyncio.sleep(STOP_SECONDS)
         if self._calls:
-            await asyncio.wait(self._calls, timeout=seconds)
+            await asyncio.wait(self._calls, timeout=self._settings.shutdown_seconds)
         await self._server.stop(None)  # a call that watches the health does not end by itself
         await stopping
 

@@ -75,7 +75,6 @@ def read_sparse(
     ):
         return None
     rows = _rows_of(events, served.featurizer, limits)
-    n_labels = served.labels.n_names
     ids = find_all(served.labels, chain.from_iterable(event.labels for event in events)).tolist()
     if rows is None or min(ids, default=0) < 0:
         return None
@@ -87,7 +86,7 @@ def read_sparse(
         LabelRows(
             offsets(map(len, true_labels)),
             np.array(list(chain.from_iterable(true_labels)), np.int32),
-            n_labels,
+            served.labels.n_names,
         ),
         event_keys(served.name, names),
     )
@@ -106,7 +105,7 @@ def read_sparse(
             return None
         predicted[i] = token.labels
         event_columns.epochs[i] = token.epoch
-    return names, event_columns._replace(predicted=label_rows(predicted, n_labels))
+    return names, event_columns._replace(predicted=label_rows(predicted, served.labels.n_names))
 
 
 def _is_within(event: _Event, limits: Limits) -> bool:

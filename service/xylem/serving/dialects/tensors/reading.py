@@ -265,19 +265,21 @@ def _by_name(
 
 
 def _outputs(request: InferRequest, n_rows: int) -> InferOutputs:
-    binary_by_default = request.parameters.binary_data_output
-    top_r = request.parameters.top_r
     if not request.outputs:
-        return outputs_of(dict.fromkeys(OUTPUTS, binary_by_default), n_rows, top_r)
+        return outputs_of(
+            dict.fromkeys(OUTPUTS, request.parameters.binary_data_output),
+            n_rows,
+            request.parameters.top_r,
+        )
     _by_name(request.outputs, "outputs", "outputs")
     requested = {output.name: output.parameters.binary_data for output in request.outputs}
     return outputs_of(
         {
-            name: binary_by_default if is_binary is None else is_binary
+            name: request.parameters.binary_data_output if is_binary is None else is_binary
             for name, is_binary in requested.items()
         },
         n_rows,
-        top_r,
+        request.parameters.top_r,
     )
 
 
