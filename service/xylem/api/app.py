@@ -24,7 +24,7 @@ from xylem.api.door.metrics import Metrics, read_in_flight, read_live, read_queu
 from xylem.api.door.neighbours import Neighbours, WorkerPlace
 from xylem.api.door.problems import install_handlers
 from xylem.api.door.request_log import RequestLog
-from xylem.api.door.request_scope import RequestScope, UnparsedRequests
+from xylem.api.door.request_scope import RequestScope, refuse_unparsed
 from xylem.api.door.streams import Streams
 from xylem.api.door.work import WorkPool
 from xylem.api.routes import (
@@ -188,8 +188,8 @@ def create_app(
     app.add_middleware(
         RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path
     )
-    app.state.unparsed_requests = UnparsedRequests(
-        requests, settings.limits.head_bytes_max, root_path
+    app.state.unparsed_requests = functools.partial(
+        refuse_unparsed, requests, settings.limits.head_bytes_max, root_path
     )
     app.state.slow_readers = admission.answers
     app.state.whole_requests = WholeRequests(

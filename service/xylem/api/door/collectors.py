@@ -11,7 +11,6 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from xylem.api.door.streams import Streams
@@ -20,17 +19,6 @@ from xylem.serving import TOPS, ShadowOutcome
 from xylem.thresholds import FeedbackRows
 
 AnyFamily = TypeVar("AnyFamily", GaugeMetricFamily, CounterMetricFamily)
-
-
-class FunctionCollector(Collector):
-    """A collector whose figures are read by a function at each scrape."""
-
-    def __init__(self, read: Callable[[], Iterator[Metric]]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the figures."""
-        return self._read()
 
 
 def read_stages(stages: StageTimes) -> Iterator[Metric]:

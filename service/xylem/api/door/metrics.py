@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from functools import partial
 from importlib.metadata import version as version_of
 from itertools import accumulate, chain
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.utils import floatToGoString
 
 from xylem.api.door.admission import Admission
-from xylem.api.door.collectors import FunctionCollector, ShadowFigures, labelled, read_stages
+from xylem.api.door.collectors import ShadowFigures, labelled, read_stages
 from xylem.api.door.series_models import SeriesModels
 from xylem.api.door.work import WorkPool
 from xylem.base import ProcessFigures, StageTimes, Trace
@@ -166,7 +167,8 @@ class Metrics:
 
     def report(self, read: Callable[..., Iterator[Metric]], *arguments: object) -> None:
         """Register a function that yields figures at each scrape, when called with `arguments`."""
-        self.registry.register(FunctionCollector(partial(read, *arguments)))
+        collector: Any = SimpleNamespace(collect=partial(read, *arguments))
+        self.registry.register(collector)
 
     def collected(self) -> list[Metric]:
         """Return the figures of the app, without those of its process."""
@@ -185,8 +187,8 @@ class Metrics:
         The figures are collected in this thread, and written in another, which takes three times as
         long.
         """
-        figures: Any = FunctionCollector(
-            partial(_labelled_by, worker, self.collected(), self.process)
+        figures: Any = SimpleNamespace(
+            collect=partial(_labelled_by, worker, self.collected(), self.process)
         )
         return await asyncio.to_thread(
             generate_openmetrics if is_openmetrics else generate_latest, figures

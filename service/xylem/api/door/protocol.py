@@ -16,12 +16,15 @@ from uvicorn.protocols.http.httptools_impl import (
 from xylem.api.door.admission import BODY_IS_RECEIVED
 from xylem.api.door.answering import WholeRequests
 from xylem.api.door.joined_writes import JoinedWrites
-from xylem.api.door.request_scope import UnparsedRequests
 from xylem.api.door.slow_clients import SlowClients, UnreadAnswers
 from xylem.base import Limits
 
 # the ASGI extensions of a request whose body has been received
 _RECEIVED_EXTENSIONS: dict[str, dict[str, object]] = {BODY_IS_RECEIVED: {}}
+
+
+RefuseUnparsed = Callable[[bytes, int, BaseException | None], tuple[int, bytes, bytes]]
+"""Makes the last answer to bytes that are no request: `refuse_unparsed`, with what it needs."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -39,7 +42,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     limits: Limits
     answers: SlowClients
-    unparsed: UnparsedRequests
+    unparsed: RefuseUnparsed
     whole_request: WholeRequests | None
     on_abort: Callable[[], None]
 
@@ -320,7 +323,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self.pipeline or cycle.response_started:
                 self.transport.close()
                 return
-        status, headers, body = self.unparsed.refuse(
+        status, headers, body = self.unparsed(
             b"" if self._is_between else self.url, self._head_bytes, sys.exception()
         )
         end = b"connection: close\r\n\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
@@ -349,7 +352,7 @@ class BoundedProtocol(HttpToolsProtocol):
 def bounded_protocol(
     limits: Limits,
     answers: SlowClients,
-    unparsed: UnparsedRequests,
+    unparsed: RefuseUnparsed,
     whole_request: WholeRequests | None,
     on_abort: Callable[[], None],
 ) -> type[Any]:
@@ -366,7 +369,7 @@ def bounded_protocol(
         {
             "limits": limits,
             "answers": answers,
-            "unparsed": unparsed,
+            "unparsed": staticmethod(unparsed),
             "whole_request": whole_request,
             "on_abort": staticmethod(on_abort),
         },

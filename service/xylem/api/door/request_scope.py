@@ -303,51 +303,48 @@ class BodyGuard:
                     pass
 
 
-class UnparsedRequests:
-    """Makes the last answer of a connection whose bytes are not HTTP, or whose head is too long."""
+def refuse_unparsed(
+    requests: RequestLog,
+    head_bytes_max: int,
+    root_path: str,
+    target: bytes,
+    n_head_bytes: int,
+    fault: BaseException | None,
+) -> tuple[int, bytes, bytes]:
+    """Return the last answer of a connection whose bytes are not HTTP, or whose head is too long.
 
-    def __init__(self, requests: RequestLog, head_bytes_max: int, root_path: str = "") -> None:
-        self._requests = requests
-        self._head_bytes_max = head_bytes_max
-        self._root_path = root_path
+    It is the status, the headers without Date and Connection, and the body.
 
-    def refuse(
-        self, target: bytes, n_head_bytes: int, fault: BaseException | None
-    ) -> tuple[int, bytes, bytes]:
-        """Return the status, the headers and the body of the answer.
-
-        Only Date and Connection are left out of the headers.
-
-        target        the part of the request's target that has been read
-        n_head_bytes  the length of the head, if it is too long; else 0
-        fault         the error of the parser
-        """
-        path = target.partition(b"?")[0][:256].decode("latin-1")
-        request_id = new_request_id()
-        scope: Scope = {
-            "path": inner_path(path, self._root_path),
-            "root_path": self._root_path,
-            "request_id": request_id,
-        }
-        if n_head_bytes:
-            error: BadHead = HeadTooLong(
-                f"head: expected at most {self._head_bytes_max} bytes of a request's target and "
-                f"headers, found {n_head_bytes} or more"
-            )
-        else:
-            fault_text = "found other bytes" if fault is None else f"found: {fault}"
-            error = BadHead(f"expected a request of HTTP/1.1, {fault_text}")
-        answer = error_response(scope, error)
-        self._requests.end(
-            request_id,
-            EndedRequest("none", "none", path, answer.status_code, scope["error_code"]),
-            perf_counter_ns(),
-            None,
-            StageTimings(),
+    target        the part of the request's target that has been read
+    n_head_bytes  the length of the head, if it is too long; else 0
+    fault         the error of the parser
+    """
+    path = target.partition(b"?")[0][:256].decode("latin-1")
+    request_id = new_request_id()
+    scope: Scope = {
+        "path": inner_path(path, root_path),
+        "root_path": root_path,
+        "request_id": request_id,
+    }
+    if n_head_bytes:
+        error: BadHead = HeadTooLong(
+            f"head: expected at most {head_bytes_max} bytes of a request's target and "
+            f"headers, found {n_head_bytes} or more"
         )
-        answer_headers = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
-        return (
-            answer.status_code,
-            b"".join([b"%b: %b\r\n" % header for header in answer_headers]),
-            bytes(answer.body),
-        )
+    else:
+        fault_text = "found other bytes" if fault is None else f"found: {fault}"
+        error = BadHead(f"expected a request of HTTP/1.1, {fault_text}")
+    answer = error_response(scope, error)
+    requests.end(
+        request_id,
+        EndedRequest("none", "none", path, answer.status_code, scope["error_code"]),
+        perf_counter_ns(),
+        None,
+        StageTimings(),
+    )
+    answer_headers = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
+    return (
+        answer.status_code,
+        b"".join([b"%b: %b\r\n" % header for header in answer_headers]),
+        bytes(answer.body),
+    )

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import Request, Response
 
@@ -48,18 +48,6 @@ _FORM = content(
 )
 
 
-class _Reference(NamedTuple):
-    """The content of a project's id: a model, and a version's number or alias."""
-
-    model: str
-    ref: str
-
-    @property
-    def project_id(self) -> str:
-        """Return the id; for the alias `latest` it is the model's name."""
-        return self.model if self.ref == DEFAULT_ALIAS else f"{self.model}@{self.ref}"
-
-
 @router.get("/v1/projects", summary="The models, as Annif's projects", response_model=Projects)
 @of_seen_models
 async def list_projects(request: Request, services: Wired) -> Response:
@@ -67,16 +55,16 @@ async def list_projects(request: Request, services: Wired) -> Response:
     live = services.live
     refuse_before_first_look(live)
     entries = [
-        (_Reference(model, name), alias.version, live.resident(model, name))
+        (model, name, alias.version, live.resident(model, name))
         for (model, name), alias in sorted(live.aliases.items())
         if who(request).sees(model)
     ]
 
     def projects() -> list[Project]:
         summaries = []
-        for reference, version, served in entries:
+        for entry in entries:
             with contextlib.suppress(StoreError):  # /readyz reports the error
-                summaries.append(_project(services.store, reference, version, served))
+                summaries.append(_project(services.store, *entry))
         return summaries
 
     return json_response(Projects(projects=await asyncio.to_thread(projects)))
@@ -93,7 +81,7 @@ async def show_project(request: Request, services: Wired) -> Response:
     reference = _reference(request)
     served = await find_version(request, services.live, *reference)
     return json_response(
-        await asyncio.to_thread(_project, services.store, reference, served.version, served)
+        await asyncio.to_thread(_project, services.store, *reference, served.version, served)
     )
 
 
@@ -160,8 +148,8 @@ async def learn(request: Request, services: Wired) -> Response:
     return Response(status_code=204)
 
 
-def _reference(request: Request) -> _Reference:
-    """Return the model and the version that the project id in a path names.
+def _reference(request: Request) -> tuple[str, str]:
+    """Return the model, and the version's number or alias, that the project id in a path names.
 
     Raises AliasNotFound.
     """
@@ -170,25 +158,28 @@ def _reference(request: Request) -> _Reference:
         raise AliasNotFound(
             f"project: expected NAME, NAME@ALIAS or NAME@VERSION, found {ref[:80]!r}"
         )
-    return _Reference(model, ref or DEFAULT_ALIAS)
+    return model, ref or DEFAULT_ALIAS
 
 
 def _project(
-    store: Store, reference: _Reference, version: int, served: ServedVersion | None
+    store: Store, model: str, ref: str, version: int, served: ServedVersion | None
 ) -> Project:
     """Return the description of a project, as Annif writes it.
 
+    Its id for the alias `latest` is the model's name.
+
     Reads the disk. Raises the store's errors.
     """
-    manifest = cached_manifest(store, reference.model, version)
+    manifest = cached_manifest(store, model, version)
+    project_id = model if ref == DEFAULT_ALIAS else f"{model}@{ref}"
     languages, default = languages_of(None if served is None else served.info.current)
     return {
-        "project_id": reference.project_id,
-        "name": reference.project_id,
+        "project_id": project_id,
+        "name": project_id,
         "language": default,
         "backend": {"backend_id": manifest.trainer.name},
         "vocab": {
-            "vocab_id": reference.model,
+            "vocab_id": model,
             "languages": sorted(languages),
             "size": manifest.n_labels,
             "loaded": True,

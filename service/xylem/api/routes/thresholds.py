@@ -149,7 +149,8 @@ def _check_tuning(body: Any, model: str, jobs: Jobs, limits: Limits) -> dict[str
 async def _result(job: Job, services: Services) -> Any:
     """Return the result of a job once it has ended; cancel the job if that takes too long.
 
-    Raises JobFailed, TimedOut, JobConflict for a job that somebody cancelled, Unavailable.
+    Raises XylemError with the code of the job, TimedOut, JobConflict for a job that somebody
+    cancelled, Unavailable.
     """
     seconds = services.limits.tune_seconds_max
     give_up_at = time.monotonic() + seconds
@@ -167,7 +168,9 @@ async def _result(job: Job, services: Services) -> Any:
     if job.state == "succeeded":
         return job.result
     if job.state == "failed":
-        raise JobFailed(f"job {job.id}: {job.error}", job.error_code)
+        failure = XylemError(f"job {job.id}: {job.error}")
+        failure.code = job.error_code or failure.code
+        raise failure
     if gives_up:
         raise TimedOut(
             f"expected to tune within {seconds:g} seconds, found that job {job.id} had not ended"
@@ -189,12 +192,3 @@ async def _change(
     )
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)
     return ThresholdChange(model=served.name, version=served.version, threshold_epoch=epoch)
-
-
-class JobFailed(XylemError):
-    """A job that a request waited for has failed."""
-
-    def __init__(self, message: str, code: str | None) -> None:
-        super().__init__(message)
-        if code is not None:
-            self.code = code

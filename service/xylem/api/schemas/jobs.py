@@ -7,7 +7,8 @@ from pydantic import BaseModel, Field
 from xylem.admin import UploadedFile
 from xylem.serving import RequestModel
 
-JOBS_MAX = 1000  # of one answer
+JOBS_MAX = 1000
+"""The most jobs of one answer."""
 
 
 class KindQuery(RequestModel):

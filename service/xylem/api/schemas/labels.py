@@ -164,7 +164,8 @@ class TuneAnswer(TunedFacts):
     methods: list[TunedFacts]
 
 
-FEATURES_MAX = 100  # of one answer
+FEATURES_MAX = 100
+"""The most features of one answer."""
 
 LabelOrder = Literal["id", "label", "training_rows", "threshold", "marks", "hits"]
 

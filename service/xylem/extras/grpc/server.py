@@ -41,6 +41,7 @@ STATUS_CODES = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
+"""The status code of each status of HTTP."""
 
 _OK = 200
 _UNAVAILABLE = 503

@@ -85,16 +85,6 @@ class FastAnswer(Struct, frozen=True):
     is_tuned: bool
 
 
-class PackedOutputs(Struct, frozen=True):
-    """Tensors of an answer, as binary data one behind the other.
-
-    ends   where each of them ends
-    """
-
-    data: bytes
-    ends: list[int]
-
-
 # stands for the handle of the buffers until the first request makes them
 _NO_BUFFERS = np.empty(0, np.int64)
 _KIND = 4  # the place of the kind of threshold in what a request needed
@@ -163,8 +153,10 @@ class BeamRequests:
 
     def answer_tensors(
         self, data: bytes, start: int, form: I64, number: float, signed: Signed
-    ) -> PackedOutputs | None:
+    ) -> tuple[bytes, list[int]] | None:
         """Return the outputs for the tensors data[start:]; None if the kernel does not answer them.
+
+        They are binary data, one behind the other, and where each of them ends.
 
         form     int64[FORM_SIZE], the form of the request (`dialects.tensors.kernels.tensors`)
         number   the threshold, if it is one number for all labels, between 0 and 1
@@ -174,7 +166,7 @@ class BeamRequests:
         if self._run(np.frombuffer(data + _BODY_END, np.uint8), start, TENSORS, signed) == 0:
             return None
         ends = self._form[END : END + self._form.item(N_OUTPUTS)].tolist()
-        return PackedOutputs(bytes(self._text[: ends[-1]]), ends)
+        return bytes(self._text[: ends[-1]]), ends
 
     def _run(self, data: U8, start: int, kind: int, signed: Signed) -> int:
         """Call the kernel; return how many rows it has answered, 0 if it answers none."""

@@ -23,7 +23,6 @@ from xylem.serving.dialects.predict.fast_request import (
     FastAnswer,
     FastForms,
     FastVersion,
-    PackedOutputs,
     RowsRead,
 )
 from xylem.serving.dialects.predict.kernels.fast_request import (
@@ -93,7 +92,7 @@ class TwoSteps(ABC):
 
     def answer_tensors(
         self, data: bytes, start: int, form: I64, number: float, signed: Signed
-    ) -> PackedOutputs | None:
+    ) -> tuple[bytes, list[int]] | None:
         """Return None: no kernel reads tensors and searches in two steps."""
         return None
 

@@ -153,6 +153,7 @@ class MembersExplanation(TypedDict):
 
 
 LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation | MembersExplanation
+"""An explanation of a label's score."""
 
 
 TUNED: Literal["tuned"] = "tuned"

@@ -123,7 +123,7 @@ class TensorDialect(SearchDialect):
             if outputs is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
-                return _reply(plan, outputs.data, outputs.ends, epoch, served)
+                return _reply(plan, *outputs, epoch, served)
         if query is None:
             query = self.read(body, limits)
             timings.begin()

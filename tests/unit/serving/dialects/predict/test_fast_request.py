@@ -24,7 +24,6 @@ from xylem.serving.dialects.predict.fast_request import (
     BeamRequests,
     FastAnswer,
     FastForms,
-    PackedOutputs,
     RowsRead,
 )
 from xylem.serving.dialects.predict.fast_steps import FastRequests, fast_requests
@@ -94,7 +93,7 @@ class Both:
     def as_predictions(self, asked: Asked) -> FastAnswer | None:
         return self.plainly({"instances": asked.instances, **asked.options})
 
-    def as_tensors(self, asked: Asked) -> PackedOutputs | None:
+    def as_tensors(self, asked: Asked) -> tuple[bytes, list[int]] | None:
         plan = plan_of(asked)
         if plan.form is None:
             return None
@@ -154,7 +153,7 @@ def check_all_ways(both: Both, asked: Asked) -> FastAnswer | None:
     if packed is not None:
         plan = plan_of(asked)
         data_and_ends = pack_predictions(both.model.labels, plan.outputs, both.predicted(asked))
-        assert (packed.data, packed.ends) == data_and_ends
+        assert packed == data_and_ends
     return found
 
 
