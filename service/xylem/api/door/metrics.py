@@ -309,39 +309,48 @@ def read_queues(pools: Mapping[str, WorkPool]) -> Iterator[Metric]:
 def read_thresholds(follower: Follower) -> Iterator[Metric]:
     """Yield the figures of the thresholds in force and of candidates. O(labels)."""
     labels = ("model", "version")
-    epochs = GaugeMetricFamily(
-        "xylem_threshold_epoch", "The epoch of the thresholds.", labels=labels
+    versions = [((live.model, live.version), live) for live in follower.followed]
+    shadows = [(name, live.shadow) for name, live in versions]
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_threshold_epoch",
+        "The epoch of the thresholds.",
+        labels,
+        [(name, live.epoch) for name, live in versions if live.epoch],
     )
-    measures = GaugeMetricFamily(
+    yield labelled(
+        GaugeMetricFamily,
         "xylem_threshold_macro_f",
         "Mean F-measure, 0 to 1, of the labels with tuning rows or feedback so far.",
-        labels=labels,
+        labels,
+        [(name, live.served.macro_f()) for name, live in versions if live.epoch],
     )
-    scored = GaugeMetricFamily(
-        "xylem_shadow_events", "Events that candidate thresholds were scored on.", labels=labels
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_shadow_events",
+        "Events that candidate thresholds were scored on.",
+        labels,
+        [(name, shadow.n_events) for name, shadow in shadows if shadow is not None],
     )
-    shadows = GaugeMetricFamily(
+    yield labelled(
+        GaugeMetricFamily,
         "xylem_shadow_macro_f",
         "Macro-F, 0 to 1, on these events: of the candidate, and of the thresholds in force.",
-        labels=(*labels, "thresholds"),
+        (*labels, "thresholds"),
+        [
+            ((*name, thresholds), macro_f)
+            for name, shadow in shadows
+            if shadow is not None
+            for thresholds, macro_f in zip(("candidate", "served"), shadow.macro_f(), strict=True)
+        ],
     )
-    foreign = GaugeMetricFamily(
+    yield labelled(
+        GaugeMetricFamily,
         "xylem_thresholds_foreign",
         "Whether the database has thresholds of another version of this name, which are not used.",
-        labels=labels,
+        labels,
+        [(name, live.is_foreign) for name, live in versions],
     )
-    for live in follower.followed:
-        name = live.model, str(live.version)
-        foreign.add_metric(name, live.is_foreign)
-        if live.epoch:
-            epochs.add_metric(name, live.epoch)
-            measures.add_metric(name, live.served.macro_f())
-        shadow = live.shadow
-        if shadow is not None:
-            scored.add_metric(name, shadow.n_events)
-            for thresholds, macro_f in zip(("candidate", "served"), shadow.macro_f(), strict=True):
-                shadows.add_metric((*name, thresholds), macro_f)
-    yield from (epochs, measures, scored, shadows, foreign)
     yield GaugeMetricFamily(
         "xylem_threshold_lag_seconds",
         "Seconds since the database was last read, beyond which thresholds may be old.",

@@ -115,33 +115,37 @@ def jobs(directory: Path) -> list[WarmUpJob]:
     raw = files[-1][1]
     trainers = [WarmUpJob(trainer, raw) for trainer in TRAINERS]
     variants = [
-        WarmUpJob("plt", raw, ("solver=sgd", f"tree={tree}")) for tree in ("kmeans", "huffman")
+        *(WarmUpJob("plt", raw, ("solver=sgd", f"tree={tree}")) for tree in ("kmeans", "huffman")),
+        WarmUpJob("huffman-tree", raw, ("arity=3", "tree=clustered")),
+        *(
+            WarmUpJob("learned-tree", raw, ("arity=3", f"optimiser={name}", "statistics=paths"))
+            for name in ("sgd", "adagrad")
+        ),
+        WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes")),
+        # By default a tree does not divide so few labels. Here it does, as with thousands.
+        *(WarmUpJob(trainer, raw, ("leaf_size=2",)) for trainer in ("label-tree", "plt")),
     ]
-    variants.append(WarmUpJob("huffman-tree", raw, ("arity=3", "tree=clustered")))
-    variants += [
-        WarmUpJob("learned-tree", raw, ("arity=3", f"optimiser={optimiser}", "statistics=paths"))
-        for optimiser in ("sgd", "adagrad")
-    ]
-    variants.append(WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes")))
-    # By default a tree does not divide so few labels. Here it does, as with thousands.
-    variants += [WarmUpJob(trainer, raw, ("leaf_size=2",)) for trainer in ("label-tree", "plt")]
-    weighted_trainers = "label-tree", "ldsm", "huffman-tree"
     stored = [
-        WarmUpJob(trainer, raw, weights=w) for w in WEIGHTS[1:] for trainer in weighted_trainers
-    ]
-    features = [WarmUpJob("label-tree", path, (f"features.kind={kind}",)) for kind, path in files]
-    # pairs of words have a kernel of their own, for arrays of a version and for those of a training
-    features += [
-        WarmUpJob("label-tree", path, (f"features.kind={kind}", "features.bigrams=true"))
-        for kind, path in files
-        if kind in ("tfidf", "hashing")
+        WarmUpJob(trainer, raw, weights=weights)
+        for weights in WEIGHTS[1:]
+        for trainer in ("label-tree", "ldsm", "huffman-tree")
     ]
     stops = directory / "stops.txt"
     stops.write_text(f"word{_N_LABELS}\n")
-    forms = ("features.kind=words+chars", f"features.stop_words={stops}")
     texts = next(path for kind, path in files if kind == "words+chars")
-    features.append(WarmUpJob("label-tree", texts, forms))
-    features.append(WarmUpJob("label-tree", texts, _VECTORS))
+    features = [
+        *(WarmUpJob("label-tree", path, (f"features.kind={kind}",)) for kind, path in files),
+        # pairs of words have a kernel of their own, for arrays of a version and of a training
+        *(
+            WarmUpJob("label-tree", path, (f"features.kind={kind}", "features.bigrams=true"))
+            for kind, path in files
+            if kind in ("tfidf", "hashing")
+        ),
+        WarmUpJob(
+            "label-tree", texts, ("features.kind=words+chars", f"features.stop_words={stops}")
+        ),
+        WarmUpJob("label-tree", texts, _VECTORS),
+    ]
     return [features[0], *reversed(trainers), *variants, *stored, *features[1:]]
 
 

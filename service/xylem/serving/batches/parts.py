@@ -29,7 +29,7 @@ from xylem.base import (
     whole_file,
 )
 from xylem.datasets import DataFile, find_files, kind_of
-from xylem.serving.batches.answer_table import AnswerTable
+from xylem.serving.batches.answer_table import answer_table
 from xylem.serving.batches.blocks import answers_of
 from xylem.serving.batches.line_files import blocks_of, in_order, opened
 from xylem.serving.batches.lines import Answered, LineBlock
@@ -121,7 +121,9 @@ class AnswerParts:
         n_rows = n_bad = 0
         with ExitStack() as stack:
             file = stack.enter_context(whole_file(file_path(self.out) / item.name(self.form)))
-            out = file if self.form == "jsonl" else stack.enter_context(AnswerTable(file))
+            write: Callable[[bytes], object] = (
+                file.write if self.form == "jsonl" else stack.enter_context(answer_table(file))
+            )
             source = stack.enter_context(opened(item.file, self.columns, item.start, item.end))
             if source.n_bytes != item.size:
                 raise BadData(
@@ -134,7 +136,7 @@ class AnswerParts:
             for answered in in_order(todo, workspace, self.threads, lambda: False):
                 if stop[0]:
                     raise InterruptedError
-                out.write(answered.lines)
+                write(answered.lines)
                 n_rows += answered.n_rows
                 n_bad += answered.n_bad
         return Answered(b"", n_rows, n_bad)
