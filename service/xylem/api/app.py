@@ -18,9 +18,17 @@ from starlette.routing import Router
 from xylem.admin import JobFigures, Jobs, Registry, Schedules
 from xylem.api.door.admission import Admission
 from xylem.api.door.answering import Answering, WholeRequests
-from xylem.api.door.collectors import read_keys, read_rows, read_streams
 from xylem.api.door.cors import Cors, cors_options
-from xylem.api.door.metrics import Metrics, read_in_flight, read_live, read_queues, read_thresholds
+from xylem.api.door.metrics import (
+    Metrics,
+    read_in_flight,
+    read_keys,
+    read_live,
+    read_queues,
+    read_rows,
+    read_streams,
+    read_thresholds,
+)
 from xylem.api.door.neighbours import Neighbours, WorkerPlace
 from xylem.api.door.problems import install_handlers
 from xylem.api.door.request_log import RequestLog
@@ -43,7 +51,7 @@ from xylem.api.routes import (
     thresholds,
 )
 from xylem.api.routes.openapi import openapi_document
-from xylem.api.routes.services import Services
+from xylem.api.routes.requests import Services
 from xylem.base import (
     AuditLog,
     KeyRing,

@@ -116,13 +116,18 @@ They are in the order of the fields of RequestHeaders. Add a new header here and
 """
 
 
-# matches these headers, wherever they are in a head; each has one group, which is its value
-VARYING_LINES = re.compile(
-    rb"\r\n(?:%b)[ \t]*(?=\r\n|\Z)"
-    % b"|".join(
-        [b"%b:[ \t]*(%b)" % (header.name, header.value) for header in VARYING_HEADERS.values()]
+def lines_of(headers: Mapping[bytes, VaryingHeader]) -> re.Pattern[bytes]:
+    """Return a pattern that matches these headers, wherever they are in a head.
+
+    Each header has one group, which is its value.
+    """
+    return re.compile(
+        rb"\r\n(?:%b)[ \t]*(?=\r\n|\Z)"
+        % b"|".join([b"%b:[ \t]*(%b)" % (header.name, header.value) for header in headers.values()])
     )
-)
+
+
+VARYING_LINES = lines_of(VARYING_HEADERS)
 
 
 def inner_path(path: str, root_path: str) -> str:

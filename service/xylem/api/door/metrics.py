@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version as version_of
 from itertools import accumulate, chain
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from prometheus_client import (
     CollectorRegistry,
+    Counter,
     Gauge,
     GCCollector,
+    Histogram,
     PlatformCollector,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.core import (
@@ -30,16 +32,216 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from xylem.api.door.admission import Admission
-from xylem.api.door.collectors import ShadowFigures, labelled, read_stages
 from xylem.api.door.series_models import SeriesModels
+from xylem.api.door.streams import Streams
 from xylem.api.door.work import WorkPool
-from xylem.base import ProcessFigures, StageTimes, Trace
-from xylem.serving import LiveStatus, roles_of
-from xylem.thresholds import Follower
+from xylem.base import STAGE_SECONDS, KeyRing, ProcessFigures, StageTimes, Trace
+from xylem.serving import TOPS, LiveStatus, ShadowOutcome, roles_of
+from xylem.thresholds import FeedbackRows, Follower
 from xylem_store import PARTS, code_version
+
+AnyFamily = TypeVar("AnyFamily", GaugeMetricFamily, CounterMetricFamily)
+
+
+class FunctionCollector(Collector):
+    """A collector whose figures are read by a function at each scrape."""
+
+    def __init__(self, read: Callable[[], Iterator[Metric]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        return self._read()
+
+
+def read_stages(stages: StageTimes) -> Iterator[Metric]:
+    """Yield the histogram of the time that each stage of the answers took."""
+    seconds = HistogramMetricFamily(
+        "xylem_stage_seconds", "Time that a stage of an answer took.", labels=("stage",)
+    )
+    bounds = (*map(floatToGoString, STAGE_SECONDS), "+Inf")
+    for stage, counts, total in stages.figures():
+        seconds.add_metric(
+            (stage,), list(zip(bounds, accumulate(counts), strict=True)), 1e-9 * total
+        )
+    yield seconds
+
+
+def read_keys(ring: KeyRing) -> Iterator[Metric]:
+    """Yield what each key sent to each model."""
+    kinds = {
+        "requests": "Requests of a key to a model.",
+        "rows": "Rows of a key that a model answered.",
+        "characters": "Characters of a key's requests, as bytes of UTF-8.",
+        "search_seconds": "Seconds in which a key's rows were searched.",
+    }
+    totals = list(ring.usage.totals.items())
+    for i, (kind, documentation) in enumerate(kinds.items()):
+        yield labelled(
+            CounterMetricFamily,
+            f"xylem_key_{kind}",
+            documentation,
+            ("key", "model"),
+            [(place, counts[i]) for place, counts in totals],
+        )
+
+
+def labelled(
+    kind: Callable[..., AnyFamily],
+    name: str,
+    documentation: str,
+    labels: tuple[str, ...],
+    samples: Iterable[tuple[Any, float]],
+) -> AnyFamily:
+    """Return a family of figures.
+
+    kind           the class of the family
+    name           the name of the metric
+    documentation  one sentence on what the metric means
+    labels         the names of the labels
+    samples        for each figure a pair: the values of its labels (of a single label, its value),
+                   and the number
+    """
+    family = kind(name, documentation, labels=labels)
+    for label_values, value in samples:
+        family.add_metric(
+            list(map(str, label_values if isinstance(label_values, tuple) else (label_values,))),
+            value,
+        )
+    return family
+
+
+_STREAM_FIGURES: tuple[tuple[Any, str, str, Callable[[Streams], float]], ...] = (
+    (
+        GaugeMetricFamily,
+        "xylem_streams_open",
+        "Streams being answered.",
+        lambda streams: streams.open,
+    ),
+    (
+        GaugeMetricFamily,
+        "xylem_stream_blocks",
+        "Blocks of streams being answered or waiting to be sent.",
+        lambda streams: streams.blocks,
+    ),
+    (
+        GaugeMetricFamily,
+        "xylem_streams_stalled",
+        "Streams that have waited for a second or longer for their client to read.",
+        Streams.stalled,
+    ),
+    (
+        GaugeMetricFamily,
+        "xylem_stream_spooled_bytes",
+        "Bytes of answers in temporary files, which clients have not read yet.",
+        Streams.spooled,
+    ),
+    (
+        CounterMetricFamily,
+        "xylem_streams_cut",
+        "Streams ended because their client sent too little.",
+        lambda streams: streams.cut,
+    ),
+)
+
+
+def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
+    """Yield the figures of the streams of lines: open, in work, stalled, in files, and cut off.
+
+    streams_of  the streams by kind, which is the label `stream`
+    """
+    for family, name, documentation, figure_of in _STREAM_FIGURES:
+        yield labelled(
+            family,
+            name,
+            documentation,
+            ("stream",),
+            ((kind, figure_of(streams)) for kind, streams in streams_of.items()),
+        )
+
+
+def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
+    """Yield the number of feedback rows that are stored, and of those that were removed."""
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_feedback_rows",
+        "Rows of feedback that are kept.",
+        ("model",),
+        rows.row_counts.items(),
+    )
+    yield labelled(
+        CounterMetricFamily,
+        "xylem_feedback_rows_dropped",
+        "Rows of feedback removed because they were too many (rows) or too old (days).",
+        ("model", "bound"),
+        rows.dropped.items(),
+    )
+
+
+_VERSION = ("model", "version")
+
+# no `_created` series: they would double the number of series, and nobody needs these times
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class ShadowFigures:
+    """Counts the outcomes of shadow versions, which any thread may record.
+
+    registry  the figures are registered here
+    bounds    the upper bounds of the histogram's buckets, in seconds
+    """
+
+    def __init__(self, registry: CollectorRegistry, bounds: tuple[float, ...]) -> None:
+        self._requests = Counter(
+            "xylem_shadow_version_requests",
+            "Copies of requests for a shadow version, by result.",
+            (*_VERSION, "result"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "xylem_shadow_version_seconds",
+            "Time that a shadow version took for a request.",
+            _VERSION,
+            registry=registry,
+            buckets=bounds,
+        )
+        pair = *_VERSION, "answered", "top"
+        self._compared = Counter(
+            "xylem_shadow_version_compared",
+            "First labels of answers that were compared with a shadow version's.",
+            pair,
+            registry=registry,
+        )
+        self._agreed = Counter(
+            "xylem_shadow_version_agreed",
+            "Compared first labels that both versions have.",
+            pair,
+            registry=registry,
+        )
+
+    def record(self, outcome: ShadowOutcome) -> None:
+        """Count the outcome of one copy of a request."""
+        name = outcome.model, str(outcome.version)
+        self._requests.labels(*name, outcome.result).inc()
+        if outcome.result == "dropped":
+            return
+        self._seconds.labels(*name).observe(outcome.seconds)
+        for top, compared, agreed in zip(TOPS, outcome.compared, outcome.agreed, strict=True):
+            pair = *name, str(outcome.answered), str(top)
+            self._compared.labels(*pair).inc(compared)
+            self._agreed.labels(*pair).inc(agreed)
+
+    def forget_closed(self, open_versions: Collection[tuple[str, str]]) -> None:
+        """Remove the figures of versions that are not open any more: so series stay bounded."""
+        for figure in (self._requests, self._seconds, self._compared, self._agreed):
+            for sample in [sample for metric in figure.collect() for sample in metric.samples]:
+                if (sample.labels["model"], sample.labels["version"]) not in open_versions:
+                    figure.remove(*(value for name, value in sample.labels.items() if name != "le"))
+
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -112,9 +314,11 @@ class Metrics:
         self.settle: Callable[[], None] = lambda: None
         self.in_flight = self.lines_bad = self.aborted = 0
         self.runs = code_version(), platform.python_version(), version_of("numba"), np.__version__
-        self.rows: Counter[str] = Counter()  # instances that were predicted, by model
-        self.errors: Counter[str] = Counter()
-        self.events: Counter[tuple[str, str, str]] = Counter()
+        self.rows: defaultdict[str, int] = defaultdict(
+            int
+        )  # instances that were predicted, by model
+        self.errors: defaultdict[str, int] = defaultdict(int)
+        self.events: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         self.timings: dict[Series, Timing] = {}
         self._timings_max = TIMINGS_BEGUN
         # returns the models and versions that are open; None if these are not known
@@ -167,8 +371,7 @@ class Metrics:
 
     def report(self, read: Callable[..., Iterator[Metric]], *arguments: object) -> None:
         """Register a function that yields figures at each scrape, when called with `arguments`."""
-        collector: Any = SimpleNamespace(collect=partial(read, *arguments))
-        self.registry.register(collector)
+        self.registry.register(FunctionCollector(partial(read, *arguments)))
 
     def collected(self) -> list[Metric]:
         """Return the figures of the app, without those of its process."""
@@ -187,8 +390,8 @@ class Metrics:
         The figures are collected in this thread, and written in another, which takes three times as
         long.
         """
-        figures: Any = SimpleNamespace(
-            collect=partial(_labelled_by, worker, self.collected(), self.process)
+        figures: Any = FunctionCollector(
+            partial(_labelled_by, worker, self.collected(), self.process)
         )
         return await asyncio.to_thread(
             generate_openmetrics if is_openmetrics else generate_latest, figures

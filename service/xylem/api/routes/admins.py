@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from xylem.api.door.responses import etag_of, unless_cached
 from xylem.api.routes.operations import OPENAPI, operation_of
-from xylem.api.routes.services import Services
+from xylem.api.routes.requests import Services, who
 from xylem.base import BEGUN, AccessScope, Principal, XylemError, log
 from xylem.serving import code_of
 
@@ -92,11 +92,6 @@ def router_of(
 def _authorization(request: Request) -> bytes | None:
     values = [value for name, value in request.scope["headers"] if name == b"authorization"]
     return values[-1] if values else None
-
-
-def who(request: Request) -> Principal:
-    """Return the owner of a request's key, which must have been checked before."""
-    return cast(Principal, request.state.principal)
 
 
 def keeps_rows(request: Request, services: Services, model: str) -> bool:

@@ -9,8 +9,7 @@ from xylem.admin import Denial, denial_of, denying_known, split_facts
 from xylem.api.routes.admins import AuditedRoute, router_of
 from xylem.api.routes.operations import ModelName
 from xylem.api.routes.registry import cause_of
-from xylem.api.routes.requests import json_body
-from xylem.api.routes.services import Services, Wired
+from xylem.api.routes.requests import Services, Wired, json_body
 from xylem.api.schemas.registry import (
     AliasDenied,
     CanaryRequest,

@@ -8,11 +8,10 @@ from fastapi import Request, Response
 
 from xylem.api.door.admission import JSON, check_media, read_body
 from xylem.api.door.responses import json_response
-from xylem.api.routes.admins import RawRoute, keeps_rows, of_seen_models, router_of, who
+from xylem.api.routes.admins import RawRoute, keeps_rows, of_seen_models, router_of
 from xylem.api.routes.models import cached_manifest, refuse_before_first_look
 from xylem.api.routes.operations import content, query_parameters, takes, takes_json
-from xylem.api.routes.requests import find_version, reply_in
-from xylem.api.routes.services import Wired
+from xylem.api.routes.requests import Wired, find_version, reply_in, who
 from xylem.api.schemas.annif import Project, Projects
 from xylem.serving import (
     BATCH_SUGGESTIONS,

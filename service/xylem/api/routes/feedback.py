@@ -13,10 +13,9 @@ from fastapi import Request, Response
 from xylem.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
 from xylem.api.door.request_timings import timings_of, timings_of_block
 from xylem.api.door.responses import json_response, stream_of
-from xylem.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of, who
+from xylem.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of
 from xylem.api.routes.operations import ModelName, answers, content, of_version, takes
-from xylem.api.routes.requests import find_served, json_body, query_of
-from xylem.api.routes.services import Services, Wired
+from xylem.api.routes.requests import Services, Wired, find_served, json_body, query_of, who
 from xylem.api.schemas.feedback import RowsQuery
 from xylem.serving import (
     BLOCK_EVENTS_MAX,

@@ -7,7 +7,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from xylem.api.door.neighbours import join_pages
 from xylem.api.routes.admins import may, needs, router_of
 from xylem.api.routes.operations import answers, content
-from xylem.api.routes.services import Wired
+from xylem.api.routes.requests import Wired
 from xylem.api.schemas.models import Alive, Readiness, ServedAlias, ServingFailure
 from xylem.base import AccessScope
 

@@ -16,7 +16,7 @@ from xylem.admin import Job, Jobs, Schedules, UploadedFile
 from xylem.api.door.admission import pieces, read_body
 from xylem.api.door.request_timings import span_of
 from xylem.api.door.responses import ClosingStream, RangedFile, json_response
-from xylem.api.routes.admins import AuditedRoute, of_seen_models, router_of, who
+from xylem.api.routes.admins import AuditedRoute, of_seen_models, router_of
 from xylem.api.routes.operations import (
     answers,
     content,
@@ -26,8 +26,7 @@ from xylem.api.routes.operations import (
     takes,
     takes_json,
 )
-from xylem.api.routes.requests import json_body
-from xylem.api.routes.services import Services, Wired
+from xylem.api.routes.requests import Services, Wired, json_body, who
 from xylem.api.schemas.jobs import (
     JobAnswer,
     JobList,

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import Request
 
-from xylem.api.routes.admins import AuditedRoute, of_seen_models, router_of, who
-from xylem.api.routes.requests import json_body, query_of
-from xylem.api.routes.services import Services, Wired
+from xylem.api.routes.admins import AuditedRoute, of_seen_models, router_of
+from xylem.api.routes.requests import Services, Wired, json_body, query_of, who
 from xylem.api.schemas.registry import (
     AuditFacts,
     AuditPage,

@@ -7,9 +7,9 @@ from functools import lru_cache
 from fastapi import Request
 
 from xylem.api.descriptions import describe_figures
-from xylem.api.routes.admins import TaggedRoute, of_seen_models, router_of, who
+from xylem.api.routes.admins import TaggedRoute, of_seen_models, router_of
 from xylem.api.routes.operations import ModelName, VersionPath, version_number
-from xylem.api.routes.services import Wired
+from xylem.api.routes.requests import Wired, who
 from xylem.api.schemas.models import (
     AliasSplit,
     ModelDetails,

@@ -6,11 +6,10 @@ from fastapi import Request, Response
 
 from xylem.api.door.admission import JSON, read_body
 from xylem.api.door.responses import json_response
-from xylem.api.routes.admins import AuditedRoute, RawRoute, of_seen_models, router_of, who
+from xylem.api.routes.admins import AuditedRoute, RawRoute, of_seen_models, router_of
 from xylem.api.routes.models import refuse_before_first_look
 from xylem.api.routes.operations import ModelName, content, of_version, problems, takes, takes_json
-from xylem.api.routes.requests import find_served, reply_in
-from xylem.api.routes.services import Wired
+from xylem.api.routes.requests import Wired, find_served, reply_in, who
 from xylem.api.schemas.oip import (
     InferAnswer,
     ModelMetadata,

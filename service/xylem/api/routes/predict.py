@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from xylem.api.door.admission import NDJSON, OCTETS, check_media
 from xylem.api.door.heads import reference_of
 from xylem.api.door.request_timings import timings_of_block
-from xylem.api.routes.admins import RawRoute, router_of, who
+from xylem.api.routes.admins import RawRoute, router_of
 from xylem.api.routes.operations import (
     answers,
     content,
@@ -18,8 +18,7 @@ from xylem.api.routes.operations import (
     takes,
     takes_json,
 )
-from xylem.api.routes.requests import choose_served, reply_in
-from xylem.api.routes.services import Wired
+from xylem.api.routes.requests import Wired, choose_served, reply_in, who
 from xylem.api.schemas.predict import PredictAnswer
 from xylem.base import StageTimings
 from xylem.serving import (

@@ -11,10 +11,9 @@ from fastapi import Request, Response
 from xylem.admin import Removal, history_facts, move_facts, provenance
 from xylem.api.door.admission import pieces
 from xylem.api.door.responses import stream_of
-from xylem.api.routes.admins import AuditedRoute, router_of, who
+from xylem.api.routes.admins import AuditedRoute, router_of
 from xylem.api.routes.operations import ModelName, VersionPath, answers, takes, version_number
-from xylem.api.routes.requests import json_body, query_of
-from xylem.api.routes.services import CATCH_UP_SECONDS, Services, Wired
+from xylem.api.routes.requests import CATCH_UP_SECONDS, Services, Wired, json_body, query_of, who
 from xylem.api.schemas.registry import (
     AliasChanged,
     AliasMoved,

@@ -13,7 +13,7 @@ from xylem.api.descriptions import describe_thresholds
 from xylem.api.door.admission import read_body
 from xylem.api.door.request_timings import span_of
 from xylem.api.door.responses import json_response
-from xylem.api.routes.admins import AuditedRoute, RawRoute, router_of, who
+from xylem.api.routes.admins import AuditedRoute, RawRoute, router_of
 from xylem.api.routes.operations import (
     ModelName,
     of_version,
@@ -21,8 +21,7 @@ from xylem.api.routes.operations import (
     query_parameters,
     takes_json,
 )
-from xylem.api.routes.requests import find_served, json_body
-from xylem.api.routes.services import Services, Wired
+from xylem.api.routes.requests import Services, Wired, find_served, json_body, who
 from xylem.api.schemas.labels import (
     CandidateRequest,
     RestoreRequest,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from xylem.base import Limits, StageTimes, UnknownLabel
-from xylem.serving.dialects.predict.fast_steps import fast_requests
+from xylem.serving.dialects.predict.fast_request import fast_requests
 from xylem.serving.dialects.search import fast_forms
 from xylem.serving.label_choice import LabelMasks
 from xylem.serving.live.served import DeniedLabels, ServedVersion

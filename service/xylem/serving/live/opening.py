@@ -13,7 +13,7 @@ from xylem.base import BadInstance, Limits, StageTimes
 from xylem.engine import ALL_ALLOWED, feature_names, make_predictor
 from xylem.serving.dialects.dialect import Body
 from xylem.serving.dialects.predict.dialect import PREDICT, PredictQuery
-from xylem.serving.dialects.predict.fast_steps import fast_requests
+from xylem.serving.dialects.predict.fast_request import fast_requests
 from xylem.serving.dialects.predict.schema import PredictRequest
 from xylem.serving.dialects.search import fast_forms
 from xylem.serving.dialects.tensors.dialect import TENSORS

@@ -3,7 +3,7 @@
 from typing import NamedTuple, TypeAlias
 
 from xylem.engine import FeatureNames, Featurizer, Searcher
-from xylem.serving.dialects.predict.fast_steps import FastRequests
+from xylem.serving.dialects.predict.fast_request import FastRequests
 from xylem.serving.feedback.prediction_ids import PredictionIds
 from xylem.serving.label_choice import LabelMasks, LabelWeights
 from xylem.serving.label_info import LiveLabelInfo

@@ -15,12 +15,13 @@ from xylem.serving.dialects.dialect import Body, Longer, Query, Reply
 from xylem.serving.dialects.predict.schema import TUNED
 from xylem.serving.dialects.search import SHORT_BEAMS, SearchDialect
 from xylem.serving.dialects.tensors.elements import binary_texts
-from xylem.serving.dialects.tensors.packed import PackedTensors, read_packed
 from xylem.serving.dialects.tensors.reading import (
     HEADER,
     InferPlan,
     InferRows,
+    PackedTensors,
     json_length,
+    read_packed,
     read_plan,
     read_rows,
 )

@@ -24,9 +24,10 @@ from xylem.serving.dialects.predict.fast_request import (
     BeamRequests,
     FastAnswer,
     FastForms,
+    FastRequests,
     RowsRead,
+    fast_requests,
 )
-from xylem.serving.dialects.predict.fast_steps import FastRequests, fast_requests
 from xylem.serving.dialects.predict.kernels.fast_request import FastLimits
 from xylem.serving.dialects.predict.kernels.request_bodies import BodyForms, BodyQuery
 from xylem.serving.dialects.predict.prediction_json import predictions_json, spans_of

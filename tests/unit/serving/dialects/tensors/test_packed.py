@@ -25,8 +25,7 @@ from xylem.serving.dialects.predict.kernels.request_bodies import BodyQuery, Req
 from xylem.serving.dialects.tensors import packed
 from xylem.serving.dialects.tensors.dialect import TENSORS, InferQuery
 from xylem.serving.dialects.tensors.kernels.tensor_arrays import read_arrays
-from xylem.serving.dialects.tensors.packed import read_packed
-from xylem.serving.dialects.tensors.reading import PLAN_BYTES_MAX, PLANS_MAX, InferPlan
+from xylem.serving.dialects.tensors.reading import PLAN_BYTES_MAX, PLANS_MAX, InferPlan, read_packed
 
 LETTERS = b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbif\\u\x80\xc3'
 ODD_ELEMENTS: list[Any] = [True, None, 1.0, -1, 2**31, 2**63, 10**400, 1e39, "1", [1], [], {}]
