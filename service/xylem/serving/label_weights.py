@@ -98,13 +98,13 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
     manifest = model.manifest
     where = manifest.full_name
     if manifest.kind != "label-tree" or manifest.link == "softmax":
-        description = "decision trees, whose leaves count labels"
-        if manifest.link == "softmax":
-            description = "softmax nodes, whose weights are of an embedding's dimensions"
-        if manifest.kind == COMBINED:
-            description = "a combined one: its members have them"
+        descriptions = {
+            COMBINED: "a combined one: its members have them",
+            "label-tree": "softmax nodes, whose weights are of an embedding's dimensions",
+        }
         raise UnsupportedOption(
-            f"{where}: expected a model whose labels have weights of features, found {description}"
+            f"{where}: expected a model whose labels have weights of features, found "
+            f"{descriptions.get(manifest.kind, 'decision trees, whose leaves count labels')}"
         )
     label_id = find_name(model.labels, label)
     if label_id < 0:

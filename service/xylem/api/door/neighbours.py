@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from xylem.base import log
@@ -103,28 +104,22 @@ class Neighbours:
             connection.close()
             raise
         reader, writer = await asyncio.open_unix_connection(sock=connection)
-        try:
+        with closing(writer):
             if not _is_ours(writer):
                 return None
             writer.write(kind)
             (n_bytes,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
             return await reader.readexactly(n_bytes) if n_bytes <= PAGE_BYTES_MAX else None
-        finally:
-            writer.close()
 
     async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a worker that asks for the figures of this one."""
-        try:
+        with closing(writer), suppress(OSError, TimeoutError):
             if _is_ours(writer):
                 async with asyncio.timeout(SECONDS_MAX):
                     kind = await reader.read(1)
                     page = await self._own_page(kind == _OPENMETRICS)
                     writer.write(_LENGTH.pack(len(page)) + page)
                     await writer.drain()
-        except (OSError, TimeoutError):
-            pass
-        finally:
-            writer.close()
 
 
 def _is_ours(writer: asyncio.StreamWriter) -> bool:

@@ -185,12 +185,11 @@ class BodyGuard:
         self.bytes_max = admission.bytes_max(scope)
         self.sender = SlowClient(lambda: self._bytes, self._give_up)
         self._bytes = 0
-        self._declared: int | None = 0
-        for name, value in scope["headers"]:
-            if name == b"content-length":
-                self._declared = int(value)
-            elif name == b"transfer-encoding":
-                self._declared = None  # the length is not known
+        headers = dict(scope["headers"])
+        # None: the length is not known
+        self._declared = (
+            None if b"transfer-encoding" in headers else int(headers.get(b"content-length", 0))
+        )
         self._unread = self._declared != 0
         self._linger = False
         self.status = 0

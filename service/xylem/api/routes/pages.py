@@ -75,19 +75,19 @@ def static_files() -> dict[str, StaticFile]:
     They are read once, at the first request, so that no start waits for them.
     """
     console = {f"/console/{path.name}": path for path in CONSOLE.iterdir() if path.suffix in _TYPES}
-    files = {}
-    for url, path in {"/": CONSOLE / "index.html", **console, **_DOCS}.items():
-        content = path.read_bytes()
-        files[url] = StaticFile(
-            content,
+    return {
+        url: _file_of(
+            path.read_bytes(),
             _TYPES[path.suffix],
-            etag_of(content),
-            {
-                **_HEADERS,
-                "content-security-policy": _DOCS_POLICY if url in _DOCS else _CONSOLE_POLICY,
-            },
+            _DOCS_POLICY if url in _DOCS else _CONSOLE_POLICY,
         )
-    return files
+        for url, path in {"/": CONSOLE / "index.html", **console, **_DOCS}.items()
+    }
+
+
+def _file_of(content: bytes, media: str, policy: str) -> StaticFile:
+    headers = {**_HEADERS, "content-security-policy": policy}
+    return StaticFile(content, media, etag_of(content), headers)
 
 
 @router.get("/")
@@ -113,13 +113,7 @@ async def openapi(request: Request) -> Response:
 
 @lru_cache(1)
 def _document(app: FastAPI) -> StaticFile:
-    content = dump(app.openapi())
-    return StaticFile(
-        content,
-        "application/json",
-        etag_of(content),
-        {**_HEADERS, "content-security-policy": _DOCS_POLICY},
-    )
+    return _file_of(dump(app.openapi()), "application/json", _DOCS_POLICY)
 
 
 for _path, _file in _DOCS.items():

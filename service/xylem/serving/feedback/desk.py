@@ -234,8 +234,8 @@ class FeedbackDesk:
                         },
                     )
                 )
-                continue
-            parts.append(await self._off_loop(is_long, _to_part, places, version_served, keep))
+            else:
+                parts.append(await self._off_loop(is_long, _to_part, places, version_served, keep))
         return parts
 
     def _check(

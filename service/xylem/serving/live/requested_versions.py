@@ -222,8 +222,8 @@ class RequestedVersions(Generic[T]):
                     for key in missing_keys
                 ]
                 await self._make_room(sum(weights), group)
-                usages = [self.opened[key].usage for key in group if key in self.opened]
-                usage = usages[0] if usages else Usage(group[0][0])
+                usages = (self.opened[key].usage for key in group if key in self.opened)
+                usage = next(usages, None) or Usage(group[0][0])
                 for key, weight in zip(missing_keys, weights, strict=True):
                     try:
                         opening = await loop.run_in_executor(self._thread, self._open_version, key)
