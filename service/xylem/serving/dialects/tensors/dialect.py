@@ -152,11 +152,11 @@ class TensorDialect(SearchDialect):
             if name not in ("labels", "label_ids"):
                 continue
             n_rows, n_places = output["shape"]
-            data = output.get("data")
-            if data is None and name == "labels":
-                data = binary_texts(binary, n_rows * n_places, name)
-            elif data is None:
-                data = np.frombuffer(binary, "<i4").tolist()
+            data = output.get("data") or (
+                binary_texts(binary, n_rows * n_places, name)
+                if name == "labels"
+                else np.frombuffer(binary, "<i4").tolist()
+            )
             outputs[name] = [
                 data[row * n_places : (row + 1) * n_places][:n_max] for row in range(n_rows)
             ]
@@ -200,11 +200,8 @@ def _reply(
     head = _head(served.name, served.version, epoch)
     tail = b"]}" if plan.identity is None else b'],"id":%b}' % dump(plan.identity)
     is_tuned = plan.options.threshold == TUNED
-    if not binary:
-        return Reply((head, json, tail), plan.n_rows, is_tuned)
-    return Reply(
-        (head, json, tail, binary), plan.n_rows, is_tuned, len(head) + len(json) + len(tail)
-    )
+    n_json = len(head) + len(json) + len(tail) if binary else None
+    return Reply((head, json, tail, binary), plan.n_rows, is_tuned, n_json)
 
 
 _HEADS_MAX = 1024  # cached starts of answers: one for each version and epoch of thresholds
