@@ -101,9 +101,9 @@ from .problems import describe_error as describe_error
 from .problems import log_untold as log_untold
 from .rows import to_options as to_options
 from .schemas.faults import all_faults_of as all_faults_of
-from .schemas.instances import HIDDEN as HIDDEN
-from .schemas.instances import RequestModel as RequestModel
-from .schemas.limits import LIMIT_KEY as LIMIT_KEY
+from .schemas.fields import HIDDEN as HIDDEN
+from .schemas.fields import LIMIT_KEY as LIMIT_KEY
+from .schemas.fields import RequestModel as RequestModel
 from .shadows import TOPS as TOPS
 from .shadows import ShadowCopy as ShadowCopy
 from .shadows import ShadowOutcome as ShadowOutcome

@@ -28,7 +28,7 @@ from xylem.serving.dialects.predict.schema import (
 from xylem.serving.feedback.schema import FeedbackEvents
 from xylem.serving.long_json import JsonSize, load_in_pieces, size_of
 from xylem.serving.schemas.faults import faults_of
-from xylem.serving.schemas.instances import (
+from xylem.serving.schemas.fields import (
     NAMED_FEATURES,
     SPARSE,
     TEXT,

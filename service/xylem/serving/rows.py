@@ -14,7 +14,7 @@ from xylem.engine import Featurizer, NodeThresholds, Predictions, PredictOptions
 from xylem.serving.chunks import chunks_of, rows_of_chunks, search_chunks
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.live.served import ServedVersion
-from xylem.serving.schemas.instances import (
+from xylem.serving.schemas.fields import (
     AnyInstance,
     FieldsInstance,
     NamedInstance,

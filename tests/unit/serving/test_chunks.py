@@ -16,7 +16,7 @@ from xylem.engine.features.parameters import parameters_of
 from xylem.engine.features.registry import fit_featurizer
 from xylem.serving.chunks import chunks_of, mean_of, rows_of_divided_texts
 from xylem.serving.rows import divide_texts
-from xylem.serving.schemas.instances import TextInstance
+from xylem.serving.schemas.fields import TextInstance
 
 
 @given(st.lists(st.text("ab語 \n\t", max_size=30), max_size=30), st.integers(1, 40))

@@ -133,7 +133,11 @@ class UnreadAnswers:
         self._answers = answers
         self._n_received = n_received
         self._on_abort = on_abort
-        self._client = SlowClient(self._n_read, self._give_up, is_answered)
+        self._client = SlowClient(
+            lambda: self._client.n_held - transport.get_write_buffer_size(),
+            self._give_up,
+            is_answered,
+        )
         self._wait()
         answers.waiting[self._client] = loop.time()
         try:
@@ -145,9 +149,6 @@ class UnreadAnswers:
         """Wait no longer, because the client has read or is gone."""
         self._answers.release(self._client)
         self._timer.cancel()
-
-    def _n_read(self) -> int:
-        return self._client.n_held - self._transport.get_write_buffer_size()
 
     def _wait(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(

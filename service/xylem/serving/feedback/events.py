@@ -24,7 +24,7 @@ from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import validated
 from xylem.serving.problems import code_of
 from xylem.serving.rows import rows_and_faults, transform
-from xylem.serving.schemas.limits import longest, utf8_length
+from xylem.serving.schemas.fields import longest, utf8_length
 from xylem.thresholds import (
     NO_EPOCH,
     NO_LABELS,

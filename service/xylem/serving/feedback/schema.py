@@ -10,8 +10,7 @@ from typing_extensions import TypedDict
 
 from xylem.base import fault
 from xylem.serving.dialects.predict.schema import LabelList, VersionAnswer
-from xylem.serving.schemas.instances import AnyInstance, Instance, RequestModel
-from xylem.serving.schemas.limits import AtMost, utf8_length
+from xylem.serving.schemas.fields import AnyInstance, AtMost, Instance, RequestModel, utf8_length
 from xylem.thresholds import Result
 
 

@@ -25,7 +25,7 @@ from xylem.serving.label_info import LabelInfos, LiveLabelInfo
 from xylem.serving.live.denied import denied_by, with_denied
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.long_json import PIECE_BYTES, load_in_pieces, size_of
-from xylem.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
+from xylem.serving.schemas.fields import NamedInstance, SparseInstance, TextInstance
 from xylem.thresholds import ServedThresholds, counts_that_bound, start_for
 from xylem.vocabulary import featurizer_of
 from xylem_store import LABEL_COUNTS, Model, Store, name_of

@@ -15,8 +15,7 @@ from xylem.base import (
     unknown,
     what_is,
 )
-from xylem.serving.schemas.instances import FIELDS_MAX, HIDDEN, KINDS, TAGS, too_many_fields
-from xylem.serving.schemas.limits import LIMIT
+from xylem.serving.schemas.fields import FIELDS_MAX, HIDDEN, KINDS, LIMIT, TAGS, too_many_fields
 
 FAULTS_MAX = 100
 """The most faults that are reported of one request."""

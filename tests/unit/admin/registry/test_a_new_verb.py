@@ -22,7 +22,7 @@ from xylem.api.routes.requests import Wired, json_body
 from xylem.api.schemas.registry import SplitChanged
 from xylem.cli import aliases as commands
 from xylem.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir
-from xylem.serving.schemas.instances import RequestModel
+from xylem.serving.schemas.fields import RequestModel
 from xylem_store.alias import PARTS, Alias, TrafficShare, promoted, with_canary
 from xylem_store.errors import Conflict
 from xylem_store.store import Store

@@ -18,8 +18,18 @@ from xylem.serving.dialects.tensors.schema import InferRequest
 from xylem.serving.parse import validated
 from xylem.serving.schemas import instances
 from xylem.serving.schemas.faults import FAULTS_MAX, all_faults_of, faults_of
-from xylem.serving.schemas.instances import FIELDS_MAX, KINDS, TAGS, Instance, RequestModel, kind_of
-from xylem.serving.schemas.limits import LIMIT, AtMost, longest, utf8_length
+from xylem.serving.schemas.fields import (
+    FIELDS_MAX,
+    KINDS,
+    LIMIT,
+    TAGS,
+    AtMost,
+    Instance,
+    RequestModel,
+    kind_of,
+    longest,
+    utf8_length,
+)
 
 VALUES: dict[str, Any] = {
     "text": "a",

@@ -35,8 +35,7 @@ from xylem.serving.feedback.schema import FeedbackLineResult
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_body, split_fields, validated
 from xylem.serving.rows import to_options, to_rows
-from xylem.serving.schemas.instances import TextInstance
-from xylem.serving.schemas.limits import refuse_beyond
+from xylem.serving.schemas.fields import TextInstance, refuse_beyond
 from xylem_store import NOTATION, U8, URI, find_all, name_of
 
 # the content type of HTML forms, which clients of Annif send too

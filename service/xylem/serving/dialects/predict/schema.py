@@ -21,24 +21,22 @@ from typing_extensions import TypedDict
 
 from xylem.base import Limits, fault, what_is
 from xylem.serving.chunks import CHUNK_CHARACTERS_MIN
-from xylem.serving.schemas.instances import (
+from xylem.serving.schemas.fields import (
+    LIMIT_KEY,
     NAMED_FEATURES,
     SPARSE,
     TEXT,
     TEXT_FIELDS,
+    AtMost,
     FieldsInstance,
     Instance,
     NamedInstance,
     RequestModel,
     SparseInstance,
     TextInstance,
-    kind_of,
-)
-from xylem.serving.schemas.limits import (
-    LIMIT_KEY,
-    AtMost,
     check_limit,
     exceeded,
+    kind_of,
     longest,
     utf8_length,
 )

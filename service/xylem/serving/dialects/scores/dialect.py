@@ -25,7 +25,7 @@ from xylem.serving.parse import parse_body, parse_json
 from xylem.serving.problems import describe_error
 from xylem.serving.rows import n_items_of, to_rows
 from xylem.serving.schemas.faults import faults_of
-from xylem.serving.schemas.limits import refuse_beyond
+from xylem.serving.schemas.fields import refuse_beyond
 from xylem_store import F32, find_all, name_of
 
 SHORT_LABELS = 64  # labels of a request that are scored in a fraction of a millisecond

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xylem.base import BadRequest, Limits, what_is
 from xylem.serving.dialects.tensors.schema import INPUTS, VECTORS, InferTensor
-from xylem.serving.schemas.limits import refuse_beyond, utf8_length
+from xylem.serving.schemas.fields import refuse_beyond, utf8_length
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "INT64": np.dtype("<i8"),

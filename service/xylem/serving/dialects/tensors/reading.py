@@ -33,7 +33,7 @@ from xylem.serving.dialects.tensors.schema import (
 )
 from xylem.serving.dialects.tensors.writing import InferOutputs, outputs_of
 from xylem.serving.parse import LONG_BYTES, parse_json, validated
-from xylem.serving.schemas.limits import refuse_beyond, total_length, utf8_length
+from xylem.serving.schemas.fields import refuse_beyond, total_length, utf8_length
 from xylem_store import F32, I64
 
 HEADER = "inference-header-content-length"

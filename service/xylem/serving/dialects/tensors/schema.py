@@ -6,8 +6,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from xylem.base import TextFields
 from xylem.serving.dialects.predict.schema import Options
-from xylem.serving.schemas.instances import RequestModel
-from xylem.serving.schemas.limits import AtMost, utf8_length
+from xylem.serving.schemas.fields import AtMost, RequestModel, utf8_length
 
 VECTORS = "vectors"
 """The name of the tensor with a vector for each text."""
