@@ -357,10 +357,11 @@ REPEATED_ROWS = Finding(
 NEVER_ANSWERED = Finding(
     "labels-never-answered",
     "warning",
-    "expected labels that a server answers, found {n:,} of {n_labels:,} that are denied or "
-    "deprecated, as {names}: they count here, and answers do not have them",
+    "expected labels that a server answers, found {n:,} of {n_labels:,} that are denied, "
+    "deprecated or without a training row, as {names}: they count here, and answers do not have "
+    "them",
     None,
-    "Measure on rows without these labels, or allow them",
+    "Measure on rows without these labels, allow them, or train on rows that have them",
 )
 
 WORKFLOW_FINDINGS = {finding.code: finding for finding in (REPEATED_ROWS, NEVER_ANSWERED)}

@@ -12,11 +12,11 @@ from xylem.python.frames import TextColumn, columns_from_memory, fields_of
 from xylem.python.from_memory import dataset_from_memory
 from xylem.python.model import Model
 from xylem.serving import store_of
-from xylem.vocabulary import CombineRequest, check_members, combine_dataset, read_concepts
-from xylem.workflows import TrainRequest, train_dataset
+from xylem.vocabulary import CombineRequest, combine_dataset, read_concepts
+from xylem.workflows import TrainRequest, part_trainer, train_dataset
 from xylem_store import build_names, model_of
 
-COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed")
+COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed", "folds")
 
 SEARCH_OPTIONS = ("trainers", "metric", "minutes", "trials", "folds", "study", "seed")
 
@@ -174,7 +174,8 @@ def combine(
     rerank      instances and labels that the first member was trained on; the instances that are
                 near to a text help to rank its candidates, if that improves the ranking
     options     those of `xylem combine`: candidates (50), beam_width (None: chosen on the rows),
-                ranker ("auto"), seed (0)
+                ranker ("auto"), seed (0), folds (False: if True, members that were trained on
+                these rows are trained again by folds)
 
     `report["combined"]` of the model has its figures by cross-validation on the rows, and those of
     each member. Needs the extra sklearn. Raises `xylem.errors.BadInput` for models or rows that
@@ -184,7 +185,10 @@ def combine(
         raise BadParameter(
             f"{unknown_options[0]}: {unknown(unknown_options[0], COMBINE_OPTIONS, 'name')}"
         )
-    request = CombineRequest([], Path(), language=language, key_kind=by, **options)
+    trainer_of = part_trainer if options.pop("folds", False) else None
+    request = CombineRequest(
+        [], Path(), language=language, key_kind=by, trainer_of=trainer_of, **options
+    )
     concepts = None
     if vocabulary is not None:
         concepts = read_concepts(Path(vocabulary), language, by)
@@ -193,7 +197,6 @@ def combine(
     )
     rerank_rows = None if rerank is None else dataset_from_memory(*rerank)
     parts = [member._as_member(f"member{number}") for number, member in enumerate(members, 1)]
-    check_members(parts, language, concepts is not None)
     with progress_bar(progress) as show:
         draft, _ = combine_dataset(parts, concepts, dataset, rerank_rows, request, show)
         return Model(model_of(draft))
