@@ -4,7 +4,6 @@ from .alias import DENIED_MAX as DENIED_MAX
 from .alias import PARTS as PARTS
 from .alias import Alias as Alias
 from .alias import Change as Change
-from .alias import LabelChange as LabelChange
 from .alias import TrafficShare as TrafficShare
 from .alias import canary_promoted as canary_promoted
 from .alias import denying as denying

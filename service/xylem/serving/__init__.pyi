@@ -40,6 +40,7 @@ from .dialects.predict.schema import BatchLine as BatchLine
 from .dialects.predict.schema import Float32 as Float32
 from .dialects.predict.schema import InfoQuery as InfoQuery
 from .dialects.predict.schema import LabelExplanation as LabelExplanation
+from .dialects.predict.schema import LabelItems as LabelItems
 from .dialects.predict.schema import Options as Options
 from .dialects.predict.schema import PredictRequest as PredictRequest
 from .dialects.predict.schema import ScoreAnswer as ScoreAnswer

@@ -1,6 +1,6 @@
 """Versions that leave out labels: those that an alias denies, and deprecated ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from xylem.serving.dialects.predict.fast_request import fast_requests
 from xylem.serving.dialects.search import fast_forms
 from xylem.serving.label_choice import LabelMasks
 from xylem.serving.live.served import DeniedLabels, ServedVersion
-from xylem_store import U8, Store, find_all, is_version, name_of
+from xylem_store import I32, U8, Store, find_all, is_version, name_of
 
 
 def with_denied(
@@ -65,13 +65,10 @@ def _denying(served: ServedVersion, names: Sequence[str], by_info: U8 | None) ->
         allowed = np.ones(served.labels.n_names, np.uint8) if by_info is None else by_info.copy()
         ids = find_all(served.labels, names)
         allowed[ids[ids >= 0]] = 0
-        mask = served.predictor.label_mask(among=allowed)
-        assert mask is not None
+        mask = served.predictor.label_mask(allowed)
         denied = DeniedLabels(tuple(names), int(np.count_nonzero(ids < 0)), allowed, mask, by_info)
-    return served._replace(
-        denied=denied,
-        masks=LabelMasks(served.predictor, None if denied is None else denied.allowed),
-    )
+    masks = LabelMasks(served.predictor, served.info, None if denied is None else denied.allowed)
+    return served._replace(denied=denied, masks=masks)
 
 
 def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
@@ -82,16 +79,15 @@ def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
     return () if is_version(ref) else store.alias(model, ref).denied
 
 
-def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> None:
+def check_not_denied(served: ServedVersion, ids: I32, place: Callable[[int], str]) -> None:
     """Raise UnknownLabel for the first of the labels that is denied or deprecated.
 
-    ids    the labels; the i-th stands at `place`[i] in the request
+    place  returns the place of the i-th label in the request
     """
     if served.denied is None:
         return
-    for i, label in enumerate(ids):
-        if not served.denied.allowed[label]:
-            raise UnknownLabel(
-                "expected a label that is neither denied nor deprecated, found "
-                f"{name_of(served.labels, label)!r:.80}"
-            ).with_path(f"{place}[{i}]")
+    for i in np.flatnonzero(served.denied.allowed[ids] == 0).tolist():
+        name = f"{name_of(served.labels, int(ids[i]))!r:.80}"
+        raise UnknownLabel(
+            f"expected a label that is neither denied nor deprecated, found {name}"
+        ).with_path(place(i))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Self, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ from pydantic import (
     GetPydanticSchema,
     PlainValidator,
     Tag,
+    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
@@ -20,6 +21,7 @@ from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
 from xylem.base import Limits, fault, what_is
+from xylem.engine import Branch
 from xylem.serving.chunks import CHUNK_CHARACTERS_MIN
 from xylem.serving.schemas.fields import (
     LIMIT_KEY,
@@ -256,6 +258,58 @@ LabelList: TypeAlias = Annotated[
     AtMost("label_list_max", "labels"),
     AtMost("name_bytes_max", "bytes of a name", longest),
 ]
+_UNDER = "under"
+
+
+def _check_label_items(value: Any, validate: Callable[[Any], list[str]]) -> list[str | Branch]:
+    """Return a list of labels, in which objects {"under": CONCEPT} are branches.
+
+    A list without objects costs nothing more.
+    """
+    try:
+        return [*validate(value)]
+    except ValidationError:
+        if type(value) is not list or dict not in map(type, value):
+            raise
+    # as their concepts, branches meet the limits of names, and have their places in errors
+    are_branches = [type(item) is dict and item.keys() == {_UNDER} for item in value]
+    items = zip(value, are_branches, strict=True)
+    names = validate([item[_UNDER] if is_branch else item for item, is_branch in items])
+    return [
+        Branch(name) if is_branch else name
+        for name, is_branch in zip(names, are_branches, strict=True)
+    ]
+
+
+LabelItems: TypeAlias = Annotated[
+    list[str | Branch],
+    GetPydanticSchema(
+        lambda _, handler: core_schema.no_info_wrap_validator_function(
+            _check_label_items,
+            handler.generate_schema(LabelList),
+            # pydantic writes a list of any items: branches as objects
+            serialization=core_schema.plain_serializer_function_ser_schema(list),
+        )
+    ),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "anyOf": [
+                    {"type": "string"},
+                    {
+                        "type": "object",
+                        "properties": {_UNDER: {"type": "string"}},
+                        "required": [_UNDER],
+                        "additionalProperties": False,
+                    },
+                ]
+            },
+            LIMIT_KEY: "label_list_max",
+        }
+    ),
+]
+"""Labels, or names of the label info, and branches of its concepts."""
 
 
 class InfoQuery(RequestModel):
@@ -299,11 +353,13 @@ class Options(InfoQuery):
         "reach their thresholds, however long the search takes; with a number as threshold the "
         "search is always exact",
     )
-    allow_labels: LabelList | None = Field(
-        default=None, description="the only labels that may be predicted"
+    allow_labels: LabelItems | None = Field(
+        default=None,
+        description="the only labels that may be predicted: labels or names of the label info; "
+        "{under} is a concept and all below it",
     )
-    deny_labels: LabelList | None = Field(
-        default=None, description="labels that may not be predicted"
+    deny_labels: LabelItems | None = Field(
+        default=None, description="labels that may not be predicted, in the same form"
     )
     explain: bool = Field(
         default=False,
@@ -411,13 +467,20 @@ AnyLine: TypeAlias = TextLine | SparseLine | NamedLine | FieldsLine
 
 
 class _WithLabels(RequestModel):
-    labels: LabelList = Field(description="names of labels; one may occur twice")
+    labels: LabelItems = Field(
+        description="labels or names of the label info, one may occur twice; {under} is a concept "
+        "and all below it"
+    )
 
 
 class ScoredText(TextInstance):
     """A text and labels; or, for a model of next words, a text whose own words are scored."""
 
-    labels: LabelList = Field(default=[], description="names of labels; one may occur twice")
+    labels: LabelItems = Field(
+        default=[],
+        description="labels or names of the label info, one may occur twice; {under} is a concept "
+        "and all below it",
+    )
     sequence: bool = Field(
         default=False,
         description="for models of next words only: score each word of the text given the words "
