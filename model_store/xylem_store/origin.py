@@ -114,7 +114,8 @@ ORIGIN = "origin/json"
 FEEDBACK = "feedback"
 """The field of an origin about the feedback a version was trained on: see `learnt_feedback`."""
 
-_LEFT_OUT = (ORIGIN, MADE_FOR)  # they differ even between versions of the same content
+# of the version and its members: they differ even between versions of the same content
+_LEFT_OUT = (ORIGIN, MADE_FOR)
 
 
 def content_digest(manifest: Manifest) -> str:
@@ -125,7 +126,7 @@ def content_digest(manifest: Manifest) -> str:
     lines = [
         f"{info.sha256}  {name}\n"
         for name, info in sorted(manifest.arrays.items())
-        if name not in _LEFT_OUT
+        if not name.endswith(_LEFT_OUT)
     ]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

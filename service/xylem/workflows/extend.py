@@ -5,10 +5,19 @@ import numpy as np
 from xylem.base import OnProgress, no_progress
 from xylem.evaluation import learnt_labels
 from xylem.thresholds import ThresholdDatabase, carried
+from xylem.workflows.extend_members import extend_members
 from xylem.workflows.going_on import check_base
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.training_work import TrainReport
-from xylem_store import LABEL_COUNTS, Store, has_calibration, parse_named, read_origin, tree_digest
+from xylem_store import (
+    COMBINED,
+    LABEL_COUNTS,
+    Store,
+    has_calibration,
+    parse_named,
+    read_origin,
+    tree_digest,
+)
 
 
 def extend_and_publish(
@@ -17,6 +26,7 @@ def extend_and_publish(
     """Publish a version with labels that its base does not have; the trainer is the base's.
 
     Ids, names, features, calibration, and all weights that no new label changes, stay to the bit.
+    Of a combined version the members are extended.
     Raises as `train_and_publish`.
     """
     assert request.base is not None
@@ -30,6 +40,8 @@ def extend_and_publish(
             "parameters": (),
         }
     )
+    if base.manifest.kind == COMBINED:
+        return extend_members(store, model, base, extension, on_progress)
     check_base(base, extension, "extend")
     return train_and_publish(store, model, extension, on_progress)
 
