@@ -39,8 +39,7 @@ def a_combined_version_is_explained_and_corrected(page: Console) -> None:
     page.wait("$('#why .adds-4')")
     page.click("#predictions li[data-label=l6] .label-name")
     page.wait("$('#why-heading').textContent === 'Why suolakaivos'")
-    path = page.run("$('#why-text .broader').textContent")
-    assert path == "Under kaikki › mines", path
+    assert page.text("#why-text .broader") == "Under kaikki › mines"
     assert page.run("$$('#why mark.named').slice(1).map(e => e.textContent)") == ["SALT", "mine"]
     assert "salt mine" in page.text("#why-text table") and "preferred" in page.text("#why-text")
     page.shows("#why-text", "Does not have this label.")
