@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=10_000)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out")
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     source = Store(options.out / "models-source")
     if not source.models():
         arguments = ["label-tree", "--data", str(EXAMPLES / "train.jsonl.gz"), "--model", "text"]

@@ -8,7 +8,7 @@ a hash table over the first column.
 import hashlib
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from xylem_store.names import (
     build_names,
     check_names,
     check_texts,
+    find_names,
     join_texts,
 )
 
@@ -174,6 +175,39 @@ class LabelInfo(NamedTuple):
         ].tolist()
         return subjects
 
+    def under(self, subjects: Iterable[int]) -> NDArray[np.bool_]:
+        """Return which subjects are some subjects or below them, at any depth, bool[n].
+
+        A circle of broader subjects is walked once. Cost: O(n log n).
+        """
+        n_subjects = self.head.n_subjects
+        order = np.argsort(self.broader, kind="stable")
+        narrower = np.repeat(np.arange(n_subjects), np.diff(self.broader_ptr))[order]
+        narrower_ptr = np.searchsorted(self.broader[order], np.arange(n_subjects + 1))
+        is_under = np.zeros(n_subjects, np.bool_)
+        stack = list(subjects)
+        while stack:
+            subject = stack.pop()
+            if not is_under[subject]:
+                is_under[subject] = True
+                stack += narrower[narrower_ptr[subject] : narrower_ptr[subject + 1]].tolist()
+        return is_under
+
+    def find_subjects(self, texts: Iterable[str]) -> dict[str, set[int]]:
+        """Return for each text the subjects with this URI or with this name in any language.
+
+        Raises BadNames for a text that can be no name; its `index` is among the distinct texts.
+        Cost: a pass over all names, however many texts there are.
+        """
+        subjects: dict[str, set[int]] = {text: set() for text in texts}
+        table = build_names(subjects)
+        by_text = list(subjects.values())
+        for column in (URI, *(f"{NAME}{tag}" for tag in self.head.languages)):
+            matches = find_names(table, self.utf8, self.texts(column))
+            for subject in np.flatnonzero(matches >= 0).tolist():
+                by_text[matches[subject]].add(subject)
+        return subjects
+
 
 def is_language(text: str) -> bool:
     """Return whether this can be a language tag as tables have it, in lower case."""
@@ -223,10 +257,9 @@ def build_label_info(
     digest = hashlib.sha256()
     for piece in _pieces(offsets, ptr, keys.slots, broader, utf8):
         digest.update(piece)
-    default = language or (languages[0] if languages else "")
     head = Head(
         columns=columns,
-        language=default,
+        language=language or (languages[0] if languages else ""),
         n_subjects=len(order),
         n_keys=n_keys,
         n_texts=len(utf8),

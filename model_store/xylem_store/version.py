@@ -10,6 +10,7 @@ import datetime
 import errno
 import functools
 import importlib.metadata
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,8 @@ from xylem_store.manifest import (
 )
 from xylem_store.names import NameTable
 from xylem_store.origin import MADE_FOR
+
+_OF_MEMBER = re.compile(r"^member\d/")
 
 NO_LINK = (errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 """The errors of a file system that cannot give a file another name.
@@ -133,6 +136,19 @@ class Model:
     ensemble: TreeEnsemble
     labels: NameTable
     arrays: Mapping[str, NDArray[Any]]
+
+    def at_rest(self, group: str) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a group that only training reads.
+
+        Raises Corrupt for a wrong digest.
+        """
+        arrays = {name: item for name, item in self.arrays.items() if name.startswith(f"{group}/")}
+        for name, array in arrays.items():
+            info = self.manifest.arrays.get(name)  # a draft has no entries
+            if info is not None and (sha256 := info_of(name, array).sha256) != info.sha256:
+                where = f"{self.manifest.full_name}: {file_name(name)}"
+                raise Corrupt(where, f"sha256 {info.sha256}", sha256)
+        return arrays
 
 
 @functools.cache
@@ -273,27 +289,15 @@ def map_version(
 def verify_version(model: Model, maps: Mapping[str, Mapped], *, resting: bool = True) -> None:
     """Raise Corrupt unless every digest is right and every invariant holds.
 
-    resting  whether to read the arrays too that only training reads; `at_rest` checks them when
-             they are needed
+    resting  whether to read the arrays too that only training reads; `Model.at_rest` checks them
+             when they are needed
 
     Cost: two passes over the data.
     """
     for name, info in model.manifest.arrays.items():
-        if resting or not name.startswith(AT_REST):
+        if resting or not _OF_MEMBER.sub("", name).startswith(AT_REST):
             check_digest(name, maps[name], info)
     check_version(model.manifest, model.arrays)
-
-
-def at_rest(model: Model, group: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a group that only training reads. Raises Corrupt for a wrong digest."""
-    arrays = {name: array for name, array in model.arrays.items() if name.startswith(f"{group}/")}
-    for name, array in arrays.items():
-        info = model.manifest.arrays.get(name)  # a draft has no entries
-        if info is not None and (sha256 := info_of(name, array).sha256) != info.sha256:
-            raise Corrupt(
-                f"{model.manifest.full_name}: {file_name(name)}", f"sha256 {info.sha256}", sha256
-            )
-    return arrays
 
 
 Packed: TypeAlias = tuple[bytes, bytes, dict[str, NDArray[Any]]]

@@ -32,7 +32,7 @@ from xylem.serving import (
     languages_of,
 )
 from xylem.thresholds import Shadow, Tuned, checkpoints, find_head, label_history
-from xylem_store import NameTable, Store, find_name, name_of, names_with, read_report
+from xylem_store import NameTable, Store, name_of, names_with, read_report
 
 
 def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
@@ -77,9 +77,7 @@ def describe_features(served: ServedVersion, query: LabelFeaturesQuery) -> Label
 
     Raises UnknownLabel, UnsupportedOption, BadRequest.
     """
-    explanation = label_features(
-        served.opened, name_of(served.labels, _label_of(served, query)), query.top
-    )
+    explanation = label_features(served.opened, _label_of(served, query), query.top)
     return {
         "model": served.name,
         "version": served.version,
@@ -119,21 +117,20 @@ def describe_history(
 
 
 def _label_of(served: ServedVersion, query: LabelQuery) -> int:
-    """Return the id of the label that a query gives by id or name.
+    """Return the id of the label that a query gives by its id, itself, or its name.
 
     Raises BadRequest, UnknownLabel.
     """
     if (query.id is None) == (query.label is None):
         present = "neither" if query.id is None else "both"
         raise BadRequest(f"expected a label's id or its name, found {present}").with_path("label")
+    if query.label is not None:
+        return int(served.info.label_ids([query.label], lambda _: "label")[0][0])
     n_labels = served.labels.n_names
-    label = find_name(served.labels, query.label) if query.label is not None else query.id
-    if label is None or not 0 <= label < n_labels:
-        requested = query.id if query.label is None else query.label
-        raise UnknownLabel(f"expected one of {n_labels} labels, found {requested!r:.80}").with_path(
-            "label"
-        )
-    return label
+    if query.id is None or not 0 <= query.id < n_labels:
+        fault = f"expected one of {n_labels} labels, found {query.id!r:.80}"
+        raise UnknownLabel(fault).with_path("label")
+    return query.id
 
 
 def _ordered(

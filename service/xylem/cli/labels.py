@@ -96,7 +96,7 @@ _LISTED_TREES_MAX = 5  # most trees with a column in the table; --json has all
 @app.command()
 def explain(
     model: Model,
-    label: Annotated[str, Option("--label", metavar="LABEL", help="The label, by its name.")],
+    label: Annotated[str, Option("--label", metavar="LABEL", help="The label, or its name.")],
     top: Annotated[int, Option(min=1, max=10_000, help="Number of features.")] = 20,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -107,9 +107,13 @@ def explain(
     leaf's siblings. With several trees the weights are means. A weight above 0 speaks for the
     label, one below 0 against it.
     """
+    from xylem.engine import label_ids
     from xylem.serving import label_features
 
-    explanation = label_features(open_model(store, model), label, top)
+    opened_model = open_model(store, model)
+    info = store_at(store).label_info(opened_model.manifest.model)
+    ids, _ = label_ids(opened_model.labels, [label], lambda _: "--label", info)
+    explanation = label_features(opened_model, int(ids[0]), top)
     if json:
         print_json(explanation)
         return
@@ -132,7 +136,8 @@ def explain(
         "mean weight" if trees else "weight",
         *(f"tree {tree['tree']}" for tree in trees),
     )
-    print_table(f"{explanation['model']}@{explanation['version']}: {label}", heads, rows)
+    title = f"{opened_model.manifest.full_name}: {explanation['label']}"
+    print_table(title, heads, rows)
     facts = {
         f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
         f"{tree['siblings']:,} siblings; bias {tree['bias']:.2f}"

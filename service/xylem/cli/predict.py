@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
 import typer
-from orjson import loads
+from orjson import dumps, loads
 from typer import Argument, Option
 
 from xylem.base import (
@@ -99,13 +99,29 @@ class RequestOptions(NamedTuple):
     language: Annotated[
         str | None,
         Option(
-            metavar="LANGUAGE", help="Add names of labels in this language, from the label info."
+            metavar="LANGUAGES",
+            help="Add names of labels from the label info, in the first of these languages that "
+            "has one: fi,sv,* (* is any).",
         ),
     ] = None
     label_info: Annotated[
         bool, Option("--label-info", help="Add all that the label info has about each label.")
     ] = False
     chunk_characters: ChunkCharacters = None
+    allow: Annotated[
+        list[str] | None,
+        Option(metavar="LABEL", help="Only these labels, or names of labels; may repeat."),
+    ] = None
+    under: Annotated[
+        list[str] | None,
+        Option(
+            metavar="CONCEPT",
+            help="Only this concept and all below it, by the label info; may repeat.",
+        ),
+    ] = None
+    deny: Annotated[
+        list[str] | None, Option(metavar="LABEL", help="Never these labels; may repeat.")
+    ] = None
 
     def options(self) -> dict[str, Any]:
         """Return the options as a dict. Raises BadParameter if two cannot be used together."""
@@ -113,9 +129,13 @@ class RequestOptions(NamedTuple):
             raise BadParameter(
                 "--chunk-characters cannot be used with --explain, which explains one search"
             )
+        fields = self._asdict()
+        branches = [dumps({"under": concept}).decode() for concept in fields.pop("under") or ()]
+        fields["allow_labels"] = [*(fields.pop("allow") or ()), *branches] or None
+        fields["deny_labels"] = fields.pop("deny")
         return {
             name: value
-            for name, value in self._asdict().items()
+            for name, value in fields.items()
             if value is not None and value is not False
         }
 
@@ -337,7 +357,8 @@ def _query(options: dict[str, Any]) -> str:
         {
             name: str(value).lower() if isinstance(value, bool) else value
             for name, value in options.items()
-        }
+        },
+        doseq=True,
     )
 
 

@@ -3,6 +3,9 @@
 import { getJson, modelPath } from "./api.js";
 import { byId, count, el } from "./dom.js";
 
+/** Return the languages that the browser asks for, without their regions. */
+const browserLanguages = () => navigator.languages.map((one) => one.toLowerCase().split("-")[0]);
+
 /** `change` is dispatched when another model or version is chosen, or what is known of it has changed. */
 export const models = new (class extends EventTarget {
   list = [];
@@ -15,9 +18,11 @@ export const models = new (class extends EventTarget {
     return byId("model").value;
   }
 
-  /** Return the language in which labels are named; "" where they have no names, or are not to have any. */
+  /** Return the languages in which labels are named, the chosen one and then the browser's; "" where they have no names, or are not to have any. */
   get language() {
-    return this.languages.length ? byId("language").value : "";
+    const chosen = this.languages.length ? byId("language").value : "";
+    const others = browserLanguages().filter((one) => one !== chosen && this.languages.includes(one));
+    return chosen && others.length ? [chosen, ...new Set(others), "*"].join(",") : chosen;
   }
 
   /** Return what is chosen of the model: `alias:latest` or `version:3`. */
@@ -70,7 +75,7 @@ export const models = new (class extends EventTarget {
     this.languages = languages;
     byId("language-field").hidden = !languages.length;
     byId("language").replaceChildren(...languages.map((one) => el("option", {}, one)), el("option", { value: "" }, "no language: as they are"));
-    const wanted = [sessionStorage.getItem("xylem-language"), ...navigator.languages.map((one) => one.toLowerCase().split("-")[0]), languages[0], ""];
+    const wanted = [sessionStorage.getItem("xylem-language"), ...browserLanguages(), languages[0], ""];
     byId("language").value = wanted.find((one) => one === "" || languages.includes(one));
   }
 

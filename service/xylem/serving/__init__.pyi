@@ -41,6 +41,7 @@ from .dialects.predict.dialect import PREDICT as PREDICT
 from .dialects.predict.schema import TUNED as TUNED
 from .dialects.predict.schema import BatchLine as BatchLine
 from .dialects.predict.schema import InfoQuery as InfoQuery
+from .dialects.predict.schema import LabelItems as LabelItems
 from .dialects.predict.schema import Options as Options
 from .dialects.predict.schema import PredictRequest as PredictRequest
 from .dialects.predict.schema import ScoreAnswer as ScoreAnswer

@@ -3,12 +3,14 @@
 import logging
 import threading
 import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import BadInput, UnsupportedOption, log, public_message_of
+from xylem.engine import Branch, label_ids
 from xylem.serving.batches.lines import dump
 from xylem.serving.dialects.predict.schema import InfoQuery
 from xylem_store import (
@@ -21,9 +23,14 @@ from xylem_store import (
     NameTable,
     Store,
     StoreError,
+    find_all,
     find_names,
+    is_language,
     names_with,
 )
+
+ANY_LANGUAGE = "*"
+"""What stands for all other languages in an order of languages, as `fi,sv,*`."""
 
 
 class LabelFacts(NamedTuple):
@@ -37,18 +44,41 @@ class LabelFacts(NamedTuple):
     subjects: NDArray[np.int32]
     allowed: NDArray[np.uint8] | None = None
 
-    def name(self, label: int, language: str) -> str | None:
-        """Return a label's name in the first of `languages_after` that has one, or None."""
-        names = (self.text(label, NAME + tag) for tag in self.languages_after(language))
+    def name(self, label: int, languages: Sequence[str]) -> str | None:
+        """Return a label's name in the first of some languages that has one, or None."""
+        names = (self.text(label, NAME + language) for language in languages)
         return next(filter(None, names), None)
 
-    def languages_after(self, language: str) -> tuple[str, ...]:
-        """Return the languages in which a label is named, the first that has a name counts.
+    def languages_in(self, order: str | None, error: type[BadInput] = BadInput) -> tuple[str, ...]:
+        """Return the languages that an order of them names: the first that has a name counts.
 
-        They are the requested language, names without a language, the default language of the label
-        info, then its other languages in their order. A language may occur twice.
+        order  languages with commas between them, as `fi,sv,*`; a single language is followed by
+               all others. None: the default language, then all others
+
+        ANY_LANGUAGE stands for all others: names without a language, the default language of the
+        label info, then its other languages in their order. Languages that the label info does not
+        have are left out. Raises `error` if it has none of them, and for what is no language.
         """
-        return language, UNDETERMINED, self.info.head.language, *self.info.head.languages
+        head = self.info.head
+        stated_order = (head.language or ANY_LANGUAGE) if order is None else order
+        tags = [tag.strip() for tag in stated_order.lower().split(",")]
+        is_wrong = any(tag != ANY_LANGUAGE and not is_language(tag) for tag in tags)
+        if is_wrong or not {ANY_LANGUAGE, *head.languages}.intersection(tags):
+            available = ", ".join(head.languages) or "none: its subjects have no names"
+            raise error(
+                f"expected a language of the label info ({available}), found {order!r:.42}"
+            ).with_path("language")
+        if len(tags) == 1:
+            tags.append(ANY_LANGUAGE)
+        any_language = UNDETERMINED, head.language, *head.languages
+        languages = (
+            language
+            for tag in tags
+            for language in (any_language if tag == ANY_LANGUAGE else (tag,))
+        )
+        return tuple(
+            language for language in dict.fromkeys(languages) if language in head.languages
+        )
 
     def names(self, label: int) -> dict[str, str]:
         """Return a label's names by language."""
@@ -83,6 +113,23 @@ class LiveLabelInfo:
         self.labels = labels
         self.current: LabelFacts | None = None
         self._by_uri: tuple[LabelFacts | None, dict[str, int]] = None, {}
+
+    def label_ids(
+        self,
+        items: Sequence[str | Branch],
+        place: Callable[[int], str],
+        allowed: NDArray[np.uint8] | None = None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the labels that items of a list mean, as `xylem.engine.label_ids` does."""
+        facts = self.current
+        return label_ids(self.labels, items, place, facts and facts.info, allowed)
+
+    def searches(self, items: Sequence[str | Branch]) -> bool:
+        """Return whether the label info is searched for items, because some are no labels."""
+        if self.current is None:
+            return False
+        names = [item for item in items if isinstance(item, str)]
+        return len(names) < len(items) or bool((find_all(self.labels, names) < 0).any())
 
     def label_of_uri(self, uri: str) -> int | None:
         """Return the label that has a URI. The first call builds a table, at 1 us a label."""
@@ -170,20 +217,19 @@ class LabelInfoOptions(NamedTuple):
     """The label info that a request asks for.
 
     facts      the label info of the version
-    language   names in this language; None: not asked for
+    languages  names in the first of these that has one; None: not asked for
     in_full    whether it asks for names in all languages, and the subjects above
     """
 
     facts: LabelFacts
-    language: str | None
+    languages: tuple[str, ...] | None
     in_full: bool
 
 
 def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOptions | None:
     """Return the label info that a request asks for, as it is now; None if it asks for none.
 
-    Raises UnsupportedOption for a model without label info, and for a language that it does not
-    have.
+    Raises UnsupportedOption for a model without label info, and for languages of which it has none.
     """
     language = query.language
     if language is None and not query.label_info:
@@ -193,19 +239,8 @@ def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOption
         expected = "expected a model with label info, found none: call xylem models label-info"
         option = "label_info" if language is None else "language"
         raise UnsupportedOption(f"{expected} {live.model} FILE").with_path(option)
-    if language is not None:
-        check_language(facts, language, UnsupportedOption)
-    return LabelInfoOptions(facts, language and language.lower(), query.label_info)
-
-
-def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> None:
-    """Raise `error` if the label info has no names in a language."""
-    languages = facts.info.head.languages
-    if language.lower() not in languages:
-        available = ", ".join(languages) or "none: its subjects have no names"
-        raise error(
-            f"expected a language of the label info ({available}), found {language[:40]!r}"
-        ).with_path("language")
+    languages = None if language is None else facts.languages_in(language, UnsupportedOption)
+    return LabelInfoOptions(facts, languages, query.label_info)
 
 
 def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
@@ -230,8 +265,8 @@ def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
         "uri": facts.text(label, URI),
         "notation": facts.text(label, NOTATION),
     }
-    if options.language is not None:
-        members["name"] = facts.name(label, options.language)
+    if options.languages is not None:
+        members["name"] = facts.name(label, options.languages)
     if options.in_full:
         members["names"], members["broader"] = facts.names(label), facts.broader(label)
     return members
@@ -240,20 +275,18 @@ def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
 def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
     """Return bool[K]: the labels with `part` in a name, in capitals or not.
 
-    The search covers the name of a label in the language that the options ask for, or in the next
-    language that has one, as answers have it, and the other names (synonyms) in that language,
-    which answers do not contain. If the options ask for all languages, it covers all of them.
+    The search covers the name of a label in the first language of the options that has one, as
+    answers have it, and the other names (synonyms) in that language, which answers do not contain.
+    If the options ask for all languages, it covers all of them.
     """
-    facts = options.facts
     info = options.facts.info
     matches = np.zeros(info.head.n_subjects, np.bool_)
     is_unnamed = np.ones(info.head.n_subjects, np.bool_)
-    order = () if options.language is None else facts.languages_after(options.language)
-    for language in info.head.languages if options.in_full else dict.fromkeys(order):
+    for language in info.head.languages if options.in_full else options.languages or ():
         for column in (f"{NAME}{language}", f"{OTHER_NAME}{language}"):
             if column in info.head.columns and is_unnamed.any():
                 matches |= is_unnamed & names_with(info.texts(column), info.utf8, part)
-        if language in info.head.languages and not options.in_full:
+        if not options.in_full:
             is_unnamed &= np.diff(info.texts(f"{NAME}{language}")) == 0
-    is_match: NDArray[np.bool_] = np.append(matches, False)[facts.subjects]
+    is_match: NDArray[np.bool_] = np.append(matches, False)[options.facts.subjects]
     return is_match

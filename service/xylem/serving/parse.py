@@ -160,11 +160,15 @@ def _only(query_string: bytes, model: type[RequestModel]) -> bytes:
 def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:
     """Parse a query string into a model: `top_r=5&allow_labels=a&allow_labels=b`.
 
-    A value is written as in JSON, but strings without quotes. Raises as `parse_body`.
+    A value is written as in JSON, but strings without quotes. In a list of labels only a branch is
+    JSON: {"under": CONCEPT}. Raises as `parse_body`.
     """
     fields_max = 2 * limits.label_list_max + len(model.model_fields)
     texts = split_fields(query_string, "a query string", fields_max, _LISTS)
-    fields = {key: text if key in _LISTS else _query_value(text) for key, text in texts.items()}
+    fields = {
+        key: [*map(_list_item, text)] if key in _LISTS else _query_value(text)
+        for key, text in texts.items()
+    }
     return validated(fields, model, limits)
 
 
@@ -230,6 +234,10 @@ def _check_size(body: bytes, limits: Limits, items_max: int) -> None:
     for size, size_max, noun in zip(size_of(body), size_limits, _SIZE_NOUNS, strict=True):
         if size > size_max:
             raise LimitExceeded(f"expected at most {size_max} {noun}, found {size}")
+
+
+def _list_item(text: str) -> Any:
+    return _query_value(text) if text.startswith('{"under":') else text
 
 
 def _query_value(text: str) -> Any:

@@ -100,11 +100,11 @@ def evaluate_rows(
 
     sweep    whether precision and recall of one threshold for all labels are measured, which takes
              one more exact search
-    allowed  uint8[K], 0 for labels that a server never answers, which is a finding; None: no label
+    allowed  uint8[K], 0 for labels that a server never answers; None: there are none. Those of the
+             rows are a finding, as are labels without a leaf
     """
     predictor = make_predictor(model)
-    if allowed is not None:
-        _note_never_answered(model, labelled, allowed)
+    _note_never_answered(model, labelled, allowed)
     figures, counts, bins, bands = _measure(
         predictor, model, labelled, threads, on_progress, tuned, empty
     )
@@ -134,14 +134,13 @@ def evaluate_rows(
     )
 
 
-def _note_never_answered(model: Model, labelled: Labelled, allowed: U8) -> None:
+def _note_never_answered(model: Model, labelled: Labelled, allowed: U8 | None) -> None:
     """Add the finding that labels of the rows are never answered, if some are."""
-    labels = np.unique(labelled.labels.indices)
-    never = labels[allowed[labels] == 0].tolist()
+    never = labelled.never_answered(model, allowed).tolist()
     if never and labelled.report is not None:
         names = ", ".join(repr(name_of(model.labels, label)) for label in never[:EXAMPLES])
         finding = WORKFLOW_FINDINGS["labels-never-answered"].about(
-            n=len(never), n_labels=len(labels), names=names
+            n=len(never), n_labels=len(np.unique(labelled.labels.indices)), names=names
         )
         labelled.report.findings.append(finding)
 

@@ -21,9 +21,10 @@ from xylem.engine import (
     streaming_featurizer,
     tokens_of,
 )
+from xylem.evaluation import digests_of
 from xylem.trainers import Census, MemorySource, Reads, TrainingSet
 from xylem.workflows.choose_features import FeatureChoice
-from xylem.workflows.labelled import DIGESTS_MAX, digests_of
+from xylem.workflows.labelled import DIGESTS_MAX
 from xylem_store import I32, I64, U64, DataInfo, NameTable, build_names
 
 
@@ -103,7 +104,7 @@ class FileSource:
     @property
     def digests(self) -> U64:
         """Return the digests of the first rows, after the first pass."""
-        return self._digests.finish()
+        return self._digests.finish()[:DIGESTS_MAX]
 
     @property
     def census(self) -> Census:

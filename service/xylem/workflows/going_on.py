@@ -52,7 +52,6 @@ from xylem_store import (
     Model,
     NameTable,
     all_names,
-    at_rest,
     build_names,
     check_all,
     check_bounds,
@@ -88,7 +87,7 @@ def read_kept(model: Model) -> TrainingSet | None:
     """Return the training rows that a version stores, None if it stores none. Raises Corrupt."""
     if not keeps_rows(model):
         return None
-    arrays = at_rest(model, ROWS)
+    arrays = model.at_rest(ROWS)
     manifest = model.manifest
     check_bounds({**model.arrays, **arrays}, {"n_features": manifest.n_features}, ROWS)
     indptr, indices, values, label_ptr, label_idx = (
@@ -233,7 +232,7 @@ def other_rows(base: Model, request: TrainRequest, on_progress: OnProgress) -> P
     check_base(base, request, "from")
     dataset = request.read(on_progress)
     dataset.labels.refuse_weights("from")
-    if to_learn := _labels_to_learn(base, dataset):
+    if to_learn := labels_to_learn(base, dataset):
         raise BadData(
             f"{dataset.source}: expected labels that {base.manifest.full_name} has learnt, found "
             f"{len(to_learn)} others, as {to_learn[0]!r:.80}: add them by xylem extend"
@@ -367,7 +366,7 @@ def check_base(base: Model, request: TrainRequest, operation: str) -> None:
         )
 
 
-def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
+def labels_to_learn(model: Model, data: Dataset) -> list[str]:
     """Return the labels of the rows that a version has not learnt, sorted.
 
     The version does not have these labels, or lists them without a leaf. Raises BadData for numbers
@@ -395,7 +394,7 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     """
     base_name = model.manifest.full_name
     n_labels = model.manifest.n_labels
-    to_learn = _labels_to_learn(model, new)
+    to_learn = labels_to_learn(model, new)
     if not to_learn:
         raise BadData(
             f"{new.source}: expected labels that {base_name} does not have, found "

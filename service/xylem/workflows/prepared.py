@@ -23,6 +23,7 @@ from xylem.engine import (
     fit_featurizer,
     parameters_of,
 )
+from xylem.evaluation import digests_of
 from xylem.trainers import MemorySource, SoftmaxParameters, TrainingSet
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import (
@@ -33,7 +34,7 @@ from xylem.workflows.choose_features import (
 )
 from xylem.workflows.encoding import with_vectors
 from xylem.workflows.file_source import FileSource, TextSource
-from xylem.workflows.labelled import DIGESTS_MAX, digests_of
+from xylem.workflows.labelled import DIGESTS_MAX
 from xylem.workflows.request import Chosen, TrainRequest
 from xylem_store import U64, DataInfo, Model, NameTable, Store, build_names
 

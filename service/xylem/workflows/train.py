@@ -298,6 +298,7 @@ def make_draft(work: TrainingWork) -> TrainingWork:
             **featurizer.arrays(),
             "labels/counts": label_rows,
             **(kept_rows(work.sample) if request.keep_rows and work.sample else {}),
+            **work.row_digests,
             **trained.extra,
             **(trained.state.stored(request.trainer) if trained.state is not None else {}),
         },

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from xylem.base import Crew, Dataset, OnProgress
 from xylem.evaluation import Labelled
 from xylem.thresholds import ProgressiveThresholds, ThresholdDatabase
@@ -24,6 +27,7 @@ from xylem.workflows.prepared import (
 from xylem.workflows.request import Chosen
 from xylem.workflows.request import TrainRequest as TrainRequest
 from xylem_store import (
+    ROWS,
     Draft,
     Manifest,
     Model,
@@ -136,6 +140,16 @@ class TrainingWork:
         if encoder is None or not self.source.featurizer.tail_features:
             return dataset
         return with_vectors(dataset, encoder, self.crew, self.on_progress, self.store)
+
+    @property
+    def row_digests(self) -> dict[str, NDArray[Any]]:
+        """Return the array of the rows that the version has seen; its base has seen some too."""
+        name = f"{ROWS}/digests"  # combine reads it
+        digests = [self.source.digests.astype(np.uint32)]
+        if self.continuation is not None:
+            digests.append(self.continuation.base.arrays.get(name, digests[0]))
+        seen = np.unique(np.concatenate(digests))
+        return {name: seen} if len(seen) else {}
 
     @property
     def warnings(self) -> list[str]:

@@ -1,12 +1,15 @@
 """`xylem models deny`, and what it changes of show, list, predict and score."""
 
 import json
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.helpers.served_models import publish_model
 from tests.unit.cli.conftest import Cli
 
+from xylem_store.label_info import Subject, build_label_info
 from xylem_store.store import Store
 
 LINE = '{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0], "labels": ["label::1"]}\n'
@@ -20,6 +23,11 @@ def versions(store: Path) -> Store:
     publish_model(made, "m", "raw", n_labels=30)
     publish_model(made, "m", "raw", seed=1)
     return made
+
+
+def findings_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])["findings"]
+    return found
 
 
 def test_labels_come_and_go_and_stay_with_the_alias(
@@ -56,7 +64,7 @@ def test_labels_come_and_go_and_stay_with_the_alias(
             ("m", "--label", "label::4", "--allow-again"),
             "found 'label::4'; did you mean 'label::3'?",
         ),
-        (("m", "--allow-again"), "expected --label or --labels, found neither"),
+        (("m", "--allow-again"), "expected --label, --labels or --under, found none"),
         (("m", "--clear", "--label", "label::3"), "--clear cannot be used with --label"),
         (("m@2", "--label", "label::3"), "an alias that denies labels, found version 2"),
         (("m@none", "--label", "label::3"), "expected an alias, found 'none'"),
@@ -110,7 +118,29 @@ def test_an_evaluation_says_that_labels_are_never_answered(cli: Cli, tmp_path: P
     cli.says(*DENY, "m", "--label", "label::3", "--label", "label::9")
     done = cli("evaluate", "m", "--data", rows, "--json")
     assert "(labels-never-answered)" in done.stderr
-    (finding,) = json.loads(done.stdout.splitlines()[-1])["findings"]
+    (finding,) = findings_of(done)
     assert finding["code"] == "labels-never-answered"
-    assert "found 1 of 5 that are denied or deprecated, as 'label::3'" in finding["message"]
+    assert finding["message"].startswith(
+        "expected labels that a server answers, found 1 of 5 that are denied, deprecated or "
+        "without a training row, as 'label::3'"
+    )
     assert cli.answers("evaluate", "m@2", "--data", rows)["findings"] == []
+
+
+def test_an_evaluation_says_that_labels_are_deprecated(
+    cli: Cli, versions: Store, tmp_path: Path
+) -> None:
+    subjects = [Subject(f"label::{i}", None, {}, deprecated=i in (2, 4)) for i in range(11)]
+    versions.put_label_info("m", build_label_info(subjects))
+    rows = tmp_path / "rows.svm"
+    rows.write_text("".join(f"{i % 5} 1:1 5:0.5 {i + 6}:1\n" for i in range(20)))
+    (finding,) = findings_of(cli("evaluate", "m", "--data", rows, "--json"))
+    assert finding["code"] == "labels-never-answered"
+    assert "found 2 of 5" in finding["message"] and "'label::2', 'label::4'" in finding["message"]
+
+
+def test_an_evaluation_says_that_its_ids_begin_at_one(cli: Cli, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.svm"
+    rows.write_text("".join(f"{i % 5 + 1} 1:1 5:0.5 {i + 6}:1\n" for i in range(20)))
+    (finding,) = findings_of(cli("evaluate", "m", "--data", rows, "--json"))
+    assert finding["code"] == "ids-from-one"

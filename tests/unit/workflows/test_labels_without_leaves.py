@@ -272,3 +272,20 @@ def test_in_python_columns_of_later_labels_count_as_missed() -> None:
         assert report["P@1"] == pytest.approx(100 * LEARNT / LISTED)
         compared = old.compare(new, x, matrix, progress=False)
         assert compared["labels"]["only_b"] == 2 and compared["metrics"]["P@1"]["real"]
+
+
+@pytest.mark.parametrize("trainer", ["label-tree", "huffman-tree"])
+def test_an_evaluation_says_which_labels_have_no_leaf(trainer: str, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    data = write_numbers(tmp_path / "rows.txt", rows_with([*range(LEARNT)], 20))
+    train_and_publish(
+        store, "m", TrainRequest(trainer=trainer, data=data, parameters=GROWING[trainer])
+    )
+    model = store.open("m")
+    tests = write_numbers(tmp_path / "tests.txt", rows_with([0, LEARNT, LEARNT + 1], 20))
+    labelled = read_labelled(model, tests, no_progress)
+    evaluate_rows(model, labelled)
+    assert labelled.report is not None
+    (finding,) = labelled.report.findings
+    assert finding.code == "labels-never-answered" and "found 2 of 3" in finding.message
+    assert [*labelled.never_answered(model)] == [LEARNT, LEARNT + 1]

@@ -196,9 +196,9 @@ class WholeRequests:
         if len(self._heads) >= HEADS_MAX:
             self._heads.clear()
             self._live.heads.clear()
-        key = self._answering.ring.needed_key_id(
-            template.authorization, AccessScope.PREDICT, template.model
-        )
+        ring = self._answering.ring
+        is_open = ring.is_open(AccessScope.PREDICT, template.model)  # no key is looked at then
+        key = None if is_open else ring.key_id(template.authorization)
         self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
 
     def _template(self, scope: Scope) -> HeadTemplate | None:

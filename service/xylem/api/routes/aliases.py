@@ -18,6 +18,7 @@ from xylem.api.schemas.registry import (
     ShadowRequest,
     SplitChanged,
 )
+from xylem.engine import Branch
 from xylem_store import (
     DENIED,
     SPLIT,
@@ -54,9 +55,9 @@ async def _split(
 
 
 async def _deny(
-    services: Services, model: str, alias: str, labels: Collection[str], cause: Cause
+    services: Services, model: str, alias: str, labels: Collection[str | Branch], cause: Cause
 ) -> AliasDenied:
-    change = denying_known(services.store, model, alias, lambda _: labels)
+    change = denying_known(services.store, model, lambda _: labels)
     alias_change = await services.change(
         services.registry.change, model, alias, DENIED, change, cause
     )
@@ -127,6 +128,7 @@ async def put_denied(
 ) -> AliasDenied:
     """Replaces the list of denied labels.
 
+    A branch is denied as the labels that it has now.
     The labels stay denied when the alias moves, until they are removed here.
     """
     return await _deny(services, model, alias, body.labels, cause_of(request, body.reason))

@@ -60,7 +60,9 @@ class DescribedLabel(TypedDict):
 
     uri: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
     notation: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
-    name: Annotated[NotRequired[str | None], Field(description="with language: in it, or in none")]
+    name: Annotated[
+        NotRequired[str | None], Field(description="with language: in the first that has one")
+    ]
     names: Annotated[NotRequired[dict[str, str]], Field(description="with label_info: by language")]
     broader: Annotated[NotRequired[list[str]], Field(description="with label_info: URIs")]
 

@@ -53,10 +53,10 @@ class Source(NamedTuple):
 
     def waiting(self) -> Callable[[], bool]:
         """Return a function that tells whether reading on would wait for input; False for files."""
-        if self.file is not sys.stdin.buffer:
+        if self.raw is not sys.stdin.buffer:
             return lambda: False
         poll = select.poll()  # `select` takes no descriptor above 1023
-        poll.register(self.file, select.POLLIN)
+        poll.register(self.raw, select.POLLIN)
         return lambda: not poll.poll(0)
 
 
@@ -85,12 +85,12 @@ def opened(
 
     start, end  the bytes to read of a file of lines that is not packed; end 0: to its end
 
-    Raises BadData; for a table also while it is read.
+    Raises BadData; for a table, and for text of another encoding than UTF-8, also while it is read.
     """
     fields = columns.texts or columns.fields
     convert = _json_of if is_plain else partial(_with_text, fields) if fields else None
     if data == STDIN:
-        yield Source(sys.stdin.buffer, sys.stdin.buffer, 0, convert)
+        yield Source(_as_utf8(sys.stdin.buffer, data, columns), sys.stdin.buffer, 0, convert)
         return
     path = file_path(data)
     if is_table(path) or is_directory(path) or columns.vectors_of(path) is not None:
@@ -116,7 +116,7 @@ def opened(
             piece: Any = _Piece(file, end - start)
             yield Source(piece, raw.packed, raw.n_bytes, convert)
         else:
-            yield Source(file, raw.packed, raw.n_bytes, convert)
+            yield Source(_as_utf8(file, data, columns), raw.packed, raw.n_bytes, convert)
 
 
 class _Piece:
@@ -132,6 +132,36 @@ class _Piece:
         chunk: bytes = self._file.read1(n_bytes)  # type: ignore[attr-defined]
         self._n_bytes_left -= len(chunk)
         return chunk
+
+
+class _Utf8:
+    """A file of text in another encoding, as a file in UTF-8."""
+
+    def __init__(self, file: BinaryIO, data: str, encoding: str) -> None:
+        self._file = file
+        self._data = data
+        self._encoding = encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+
+    def read1(self, n_bytes: int) -> bytes:
+        """Return the next bytes, read as up to n_bytes of the file; nothing at the end.
+
+        Raises BadData for bytes that the encoding does not have.
+        """
+        try:
+            while chunk := self._file.read1(n_bytes):  # type: ignore[attr-defined]
+                if text := self._decoder.decode(chunk):  # a chunk may end within a character
+                    return text.encode()
+            return self._decoder.decode(b"", final=True).encode()
+        except UnicodeError as error:
+            raise BadData(
+                f"{self._data}: expected {self._encoding}, found {str(error)[:200]}"
+            ) from None
+
+
+def _as_utf8(file: Any, data: str, columns: TableColumns) -> Any:
+    """Return a file whose bytes are UTF-8; `data` is its name in errors."""
+    return _Utf8(file, data, columns.encoding) if columns.encoding else file
 
 
 def blocks_of(

@@ -210,7 +210,7 @@ def answer_files(
     other files, and if `AnswerParts.check` fails on any machine of the crew.
     """
     on_progress("plan", 0, 1)
-    parts = list(parts_of(data))
+    parts = list(parts_of(data, is_utf8=not step.columns.encoding))
     existing = _begin_or_resume(file_path(step.out), step.settings(), parts)
     todo = [part for part in parts if part.name(step.form) not in existing]
     on_progress("plan", 1, 1)
@@ -232,10 +232,11 @@ def answer_files(
     return AnswerOutcome(len(parts), len(parts) - len(todo), n_rows, n_bad)
 
 
-def parts_of(data: Path) -> Iterator[Part]:
+def parts_of(data: Path, *, is_utf8: bool = True) -> Iterator[Part]:
     """Yield the parts of files, in the order of their names. Raises BadData.
 
-    Each file is one part; one of JSON lines that is not packed is divided every PART_BYTES.
+    Each file is one part; one of JSON lines that is not packed is divided every PART_BYTES, unless
+    its text has another encoding than UTF-8, whose lines may end with other bytes.
     """
     number = 0
     kinds = set()
@@ -250,7 +251,8 @@ def parts_of(data: Path) -> Iterator[Part]:
         if not size:
             next(DataFile(path).blocks(), None)  # raises BadData if it cannot be read
             size = n_bytes_of(path)
-        is_divided = is_lines and plain_name(path) == path.name and size > 2 * PART_BYTES
+        is_plain = is_utf8 and plain_name(path) == path.name
+        is_divided = is_lines and is_plain and size > 2 * PART_BYTES
         for piece in _pieces(path, size) if is_divided else [(1, 0, 0)]:
             if number == PARTS_MAX:
                 raise BadData(f"{data}: expected at most {PARTS_MAX} parts, found more")

@@ -1,6 +1,6 @@
 """Versions that leave out labels: those that an alias denies, and deprecated ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,10 +63,9 @@ def _denying(
         allowed = np.ones(served.labels.n_names, np.uint8) if by_info is None else by_info.copy()
         ids = find_all(served.labels, names)
         allowed[ids[ids >= 0]] = 0
-        mask = served.predictor.label_mask(among=allowed)
-        assert mask is not None
+        mask = served.predictor.label_mask(allowed)
         denied = DeniedLabels(tuple(names), int(np.count_nonzero(ids < 0)), allowed, mask, by_info)
-    masks = LabelMasks(served.predictor, None if denied is None else denied.allowed)
+    masks = LabelMasks(served.predictor, served.info, None if denied is None else denied.allowed)
     return served._replace(denied=denied, masks=masks)
 
 
@@ -78,17 +77,17 @@ def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
     return () if is_version(ref) else store.alias(model, ref).denied
 
 
-def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> None:
+def check_not_denied(
+    served: ServedVersion, ids: NDArray[np.int32], place: Callable[[int], str]
+) -> None:
     """Raise UnknownLabel for the first of the labels that is denied or deprecated.
 
-    ids    the labels; the i-th stands at `place`[i] in the request
+    place  returns the place of the i-th label in the request
     """
     if served.denied is None:
         return
-    for i, label in enumerate(ids):
-        if not served.denied.allowed[label]:
-            name = f"{name_of(served.labels, label)!r:.80}"
-            fault = UnknownLabel(
-                f"expected a label that is neither denied nor deprecated, found {name}"
-            )
-            raise fault.with_path(f"{place}[{i}]")
+    for i in np.flatnonzero(served.denied.allowed[ids] == 0).tolist():
+        name = f"{name_of(served.labels, int(ids[i]))!r:.80}"
+        raise UnknownLabel(
+            f"expected a label that is neither denied nor deprecated, found {name}"
+        ).with_path(place(i))

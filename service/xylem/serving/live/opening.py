@@ -114,7 +114,7 @@ def open_version(
         labels=model.labels,
         features=feature_names(manifest.features, model.arrays),
         weights=LabelWeights(predictor, model),
-        masks=LabelMasks(predictor),
+        masks=LabelMasks(predictor, info),
         thresholds=thresholds,
         ids=PredictionIds(thresholds, learning, unlearned),
         fast=fast_requests(model, predictor, featurizer, fast_forms(limits or Limits()), stages),

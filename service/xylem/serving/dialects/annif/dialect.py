@@ -35,7 +35,6 @@ from xylem.serving.dialects.annif.schema import (
 from xylem.serving.dialects.dialect import Body, Dialect, Longer, Reply
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.feedback.schema import FeedbackLineResult
-from xylem.serving.label_info import check_language, languages_of
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_body, split_fields, validated
 from xylem.serving.rows import to_options, to_rows
@@ -125,17 +124,14 @@ def suggest(
 
     When `stop` is set, the search ends early and returns only the labels that are certain by then.
 
-    Raises LimitExceeded, BadInstance for a model that takes no texts, and BadRequest for a language
-    that the label info does not have.
+    Raises LimitExceeded, BadInstance for a model that takes no texts, and BadRequest for languages
+    of which the label info has none.
     """
     facts = served.info.current
-    language = languages_of(facts)[1]
-    if options.language is not None:
-        if facts is None:
-            expected = "expected no language: the model has no label info"
-            raise BadRequest(f"{expected}, found {options.language[:40]!r}").with_path("language")
-        check_language(facts, options.language, BadRequest)
-        language = options.language.lower()
+    if facts is None and options.language is not None:
+        expected = "expected no language: the model has no label info"
+        raise BadRequest(f"{expected}, found {options.language[:40]!r}").with_path("language")
+    languages = () if facts is None else facts.languages_in(options.language, BadRequest)
     n_labels = len(texts) * options.limit
     refuse_beyond(n_labels, "subjects asked for", "answer_labels_max", limits, "limit")
     if not texts or not options.limit:
@@ -158,7 +154,7 @@ def suggest(
             if facts is not None:
                 uri = facts.text(label, URI)
                 notation = facts.text(label, NOTATION)
-                display_name = facts.name(label, language)
+                display_name = facts.name(label, languages)
             text_suggestions.append(
                 {
                     "uri": uri or name,

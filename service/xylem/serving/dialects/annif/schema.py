@@ -28,7 +28,10 @@ class SuggestOptions(BaseModel):
     )
     language: (
         Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None
-    ) = Field(default=None, description="of the subjects' names; by default that of the label info")
+    ) = Field(
+        default=None,
+        description="of names, or an order as fi,sv,*; by default that of the label info",
+    )
 
 
 class SuggestForm(SuggestOptions):

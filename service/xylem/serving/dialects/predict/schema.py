@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Self, TypeAlias
 
 from pydantic import (
     Discriminator,
     Field,
+    GetPydanticSchema,
     PlainValidator,
     Tag,
+    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
 from xylem.base import Limits, fault, what_is
+from xylem.engine import Branch
 from xylem.serving.chunks import CHUNK_CHARACTERS_MIN
 from xylem.serving.dialects.predict.answers import Float32, VersionAnswer
 from xylem.serving.schemas.instances import (
@@ -141,6 +145,58 @@ LabelList: TypeAlias = Annotated[
     AtMost("label_list_max", "labels"),
     AtMost("name_bytes_max", "bytes of a name", longest),
 ]
+_UNDER = "under"
+
+
+def _check_label_items(value: Any, validate: Callable[[Any], list[str]]) -> list[str | Branch]:
+    """Return a list of labels, in which objects {"under": CONCEPT} are branches.
+
+    A list without objects costs nothing more.
+    """
+    try:
+        return [*validate(value)]
+    except ValidationError:
+        if type(value) is not list or dict not in map(type, value):
+            raise
+    # as their concepts, branches meet the limits of names, and have their places in errors
+    are_branches = [type(item) is dict and item.keys() == {_UNDER} for item in value]
+    items = zip(value, are_branches, strict=True)
+    names = validate([item[_UNDER] if is_branch else item for item, is_branch in items])
+    return [
+        Branch(name) if is_branch else name
+        for name, is_branch in zip(names, are_branches, strict=True)
+    ]
+
+
+LabelItems: TypeAlias = Annotated[
+    list[str | Branch],
+    GetPydanticSchema(
+        lambda _, handler: core_schema.no_info_wrap_validator_function(
+            _check_label_items,
+            handler.generate_schema(LabelList),
+            # pydantic writes a list of any items: branches as objects
+            serialization=core_schema.plain_serializer_function_ser_schema(list),
+        )
+    ),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "anyOf": [
+                    {"type": "string"},
+                    {
+                        "type": "object",
+                        "properties": {_UNDER: {"type": "string"}},
+                        "required": [_UNDER],
+                        "additionalProperties": False,
+                    },
+                ]
+            },
+            LIMIT_KEY: "label_list_max",
+        }
+    ),
+]
+"""Labels, or names of the label info, and branches of its concepts."""
 
 
 class InfoQuery(RequestModel):
@@ -150,9 +206,9 @@ class InfoQuery(RequestModel):
         Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None
     ) = Field(
         default=None,
-        description="whether each label gets its URI, its notation and its name in this "
-        "language, or in the next one that has a name, from the model's label info; null for what "
-        "the label info does not have",
+        description="whether each label gets its URI, its notation and its name in the first of "
+        "these languages that has one, as fi,sv,* (* is any), from the model's label info; a "
+        "single language is followed by any. Null for what the label info does not have",
     )
     label_info: bool = Field(
         default=False,
@@ -184,11 +240,13 @@ class Options(InfoQuery):
         "reach their thresholds, however long the search takes; with a number as threshold the "
         "search is always exact",
     )
-    allow_labels: LabelList | None = Field(
-        default=None, description="the only labels that may be predicted"
+    allow_labels: LabelItems | None = Field(
+        default=None,
+        description="the only labels that may be predicted: labels or names of the label info; "
+        "{under} is a concept and all below it",
     )
-    deny_labels: LabelList | None = Field(
-        default=None, description="labels that may not be predicted"
+    deny_labels: LabelItems | None = Field(
+        default=None, description="labels that may not be predicted, in the same form"
     )
     explain: bool = Field(
         default=False,
@@ -298,13 +356,20 @@ AnyLine: TypeAlias = TextLine | SparseLine | NamedLine | FieldsLine
 class _WithLabels(RequestModel):
     """The field with the labels of an instance that are to be scored."""
 
-    labels: LabelList = Field(description="names of labels; one may occur twice")
+    labels: LabelItems = Field(
+        description="labels or names of the label info, one may occur twice; {under} is a concept "
+        "and all below it"
+    )
 
 
 class ScoredText(TextInstance):
     """A text and labels; or, for a model of next words, a text whose own words are scored."""
 
-    labels: LabelList = Field(default=[], description="names of labels; one may occur twice")
+    labels: LabelItems = Field(
+        default=[],
+        description="labels or names of the label info, one may occur twice; {under} is a concept "
+        "and all below it",
+    )
     sequence: bool = Field(
         default=False,
         description="for models of next words only: score each word of the text given the words "
