@@ -18,10 +18,10 @@ from xylem.engine.kernels.search.beam_levels import (
     drop_below_thresholds,
     end_of_round,
     enter_round,
-    enter_row,
     go_down,
     keep_best_leaves,
     keep_children,
+    look_ahead,
     nothing_is_missed,
     save_leaves,
     start_levels,
@@ -46,7 +46,12 @@ from xylem.engine.kernels.search.scoring import (
     last_at_once,
     parts_of,
 )
-from xylem.engine.kernels.search.workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace
+from xylem.engine.kernels.search.workspace import (
+    AHEAD,
+    ALL_INNER,
+    ALL_LEAVES,
+    BeamWorkspace,
+)
 from xylem_store import I64, struct_at
 from xylem_store import nonallocating_inlined as inlined
 from xylem_store import nonallocating_kernel as kernel
@@ -90,7 +95,6 @@ def beam_rows(call_at: I64) -> None:
         work=work,
         traversal_buffers=beam,
     )
-    takes_means_alone = len(weight) + len(log_threshold) == 0
     block_rows = len(beam.next_size) // n_trees
     for begin in range(call.first, call.last, block_rows):
         end = min(call.last, begin + block_rows)
@@ -99,7 +103,7 @@ def beam_rows(call_at: I64) -> None:
         level = 0
         n_level = start_levels(search, n_trees, (end - begin) * n_trees, beam)
         while n_level > 0 and not work.stop[0]:
-            _score_level(parts, begin, end, level, n_level, n_trees == 1 or takes_means_alone)
+            _score_level(parts, begin, end, level, n_level, len(log_threshold) == 0)
             level += 1
             n_level = go_down(search, (end - begin) * n_trees, beam.in_rounds[level] != 0, beam)
         for row in range(begin, end):
@@ -114,31 +118,35 @@ def _score_level(
     end: int,
     level: int,
     n_level: int,
-    may_drop: bool,
+    has_no_thresholds: bool,
 ) -> None:
     """Score a level's chunks for the rows begin .. end - 1, chunk by chunk.
 
-    n_level   the greatest number of nodes that a lane has on this level
-    may_drop  whether the level may be scored in two rounds, so that nodes are dropped
+    n_level            the greatest number of nodes that a lane has on this level
+    has_no_thresholds  whether labels need not reach a threshold, in several trees with their means
     """
     ensemble, _, rows, search, _, work, beam = parts
     n_trees = ensemble.child_ptr[0]
-    n_features = (rows.indptr[end] - rows.indptr[begin]) // (end - begin)
-    row_features = max(1, n_features - work.tail_features)
+    mean_features = (rows.indptr[end] - rows.indptr[begin]) // (end - begin)
+    row_features = max(1, mean_features - work.tail_features)
+    looks_ahead = beam.in_rounds[level] == AHEAD
+    may_drop = n_trees == 1 or (has_no_thresholds and row_features >= _LONG_ROW)
     in_rounds = may_drop and beam.in_rounds[level] != 0
-    if n_trees > 1:
-        in_rounds &= row_features >= _LONG_ROW
+    if looks_ahead or n_trees > 1:
+        in_rounds &= len(search.weight) == 0
     n_done = 0
     while n_done < n_level and not work.stop[0]:
+        first = n_done
         round_end = end_of_round(search, n_trees, n_done, n_level) if in_rounds else n_level
         if n_done > 0 and n_trees > 1:
             for lane in range(0, (end - begin) * n_trees, n_trees):
                 drop_needless(parts, lane, n_done)
-        if end - begin == 1:
-            n_entries = enter_row(parts, begin, n_done, round_end)
-        else:
-            n_entries = enter_round(parts, begin, end, n_done, round_end)
-        _score_entries(parts, n_entries, row_features)
+        elif n_done > 0 and looks_ahead:
+            look_ahead(end - begin, n_done, beam)
+            first = 0
+            round_end = n_done
+            looks_ahead = False
+        _score_entries(parts, enter_round(parts, begin, end, first, round_end), row_features)
         n_done = round_end
 
 
@@ -191,7 +199,10 @@ def _take_children(parts: CallParts[BeamWorkspace], k: int, slot: int) -> None:
 
 @inlined
 def _finish_row(
-    parts: CallParts[BeamWorkspace], call_parts: CallParts[BeamWorkspace], row: int, place: int
+    parts: CallParts[BeamWorkspace],
+    call_parts: CallParts[BeamWorkspace],
+    row: int,
+    place: int,
 ) -> None:
     """Write a row's answer from the leaves that its lanes saved.
 

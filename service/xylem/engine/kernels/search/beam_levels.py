@@ -9,6 +9,9 @@ than a node, that node cannot lead to an answer. So a level whose nodes have lea
 *rounds*: first its best nodes, then those of the other nodes that are no worse than the worst of
 the top_r labels known by then. The answers are the same as without rounds. For the rounds of an
 ensemble see `beam_means`.
+
+The level before the last one has two rounds, too. Between them some nodes of the last level are
+scored, so that labels are known by which the second round is judged (`look_ahead`).
 """
 
 import numpy as np
@@ -23,7 +26,17 @@ from xylem.engine.kernels.search.call import (
 from xylem.engine.kernels.search.heaps import keep_best, sort_best
 from xylem.engine.kernels.search.scoring import CallParts
 from xylem.engine.kernels.search.workspace import BeamWorkspace
-from xylem_store import F32, LANES, lowest_lane, vadd, vatleast, vbroadcast, vload, vselect, vstore
+from xylem_store import (
+    F32,
+    LANES,
+    lowest_lane,
+    vadd,
+    vatleast,
+    vbroadcast,
+    vload,
+    vselect,
+    vstore,
+)
 from xylem_store import nonallocating_inlined as inlined
 
 
@@ -47,7 +60,12 @@ def drop_below_thresholds(
 
 @inlined
 def save_leaves(
-    node: int, score: np.float32, n_children: int, lane: int, beam: BeamWorkspace, margins: F32
+    node: int,
+    score: np.float32,
+    n_children: int,
+    lane: int,
+    beam: BeamWorkspace,
+    margins: F32,
 ) -> None:
     """Save the log-probabilities of a node's children, some of which are leaves, for later.
 
@@ -154,6 +172,7 @@ def start_levels(search: Search, n_trees: int, n_lanes: int, beam: BeamWorkspace
         beam.saved_size[lane] = 0
         beam.best_size[lane] = 0
         beam.left_out[lane] = np.float32(-np.inf)
+        beam.ahead[lane] = 0
     return 1
 
 
@@ -177,6 +196,9 @@ def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace)
             beam.level_score[lane, i] = beam.next_score[lane, i]
             if len(search.weight) > 0:
                 beam.level_score[lane, i] -= search.weight[node]
+        for i in range(beam.ahead[lane]):
+            beam.level_score[lane, i] = np.float32(np.nan)
+        beam.ahead[lane] = 0
         beam.level_size[lane] = n_next
         if has_thresholds(search):
             beam.width[lane] += search.beam_width - n_next
@@ -194,6 +216,31 @@ def end_of_round(search: Search, n_trees: int, n_done: int, n_level: int) -> int
     """
     n_labels = _LABELS_A_NODE if n_trees == 1 else _LABELS_A_LANE
     return n_level if n_done > 0 else (search.top_r + n_labels - 1) // n_labels
+
+
+@inlined
+def look_ahead(n_lanes: int, n_done: int, beam: BeamWorkspace) -> None:
+    """Make the best nodes found for the next level the first n_done nodes of this one, which have
+    been scored.
+
+    Only nodes are taken that are better than all nodes of this level that are left: no child of
+    those can take their places in the next level. Scores are keys: there are no weights. A score
+    that is NaN stands for no node: no comparison with it is true.
+    """
+    for lane in range(n_lanes):
+        n_ahead = 0
+        if beam.level_size[lane] > n_done:
+            best_left = beam.level_score[lane, n_done]
+            scores = beam.level_score[lane]
+            nodes = beam.level_node[lane]
+            for i in range(beam.next_size[lane]):
+                score = beam.next_score[lane, i]
+                if score > best_left:
+                    node = beam.next_node[lane, i]
+                    n_ahead = keep_best(scores, nodes, n_ahead, n_done, score, node)
+        for i in range(n_ahead, n_done):
+            beam.level_score[lane, i] = np.float32(np.nan)
+        beam.ahead[lane] = n_ahead
 
 
 @inlined
@@ -237,21 +284,6 @@ def reaches(search: Search, node: int, score: np.float32, floor: np.float32) -> 
 
 
 @inlined
-def enter_row(parts: CallParts[BeamWorkspace], row: int, n_done: int, round_end: int) -> int:
-    """Do as `enter_round` for a single row; the entries are in the order of the lanes."""
-    search = parts.search
-    beam = parts.traversal_buffers
-    n_entries = 0
-    for lane in range(parts.ensemble.child_ptr[0]):
-        floor = rank_leaves(parts, lane)
-        for i in range(n_done, min(round_end, beam.level_size[lane])):
-            if reaches(search, beam.level_node[lane, i], beam.level_score[lane, i], floor):
-                _enter(n_entries, lane, row, i, beam)
-                n_entries += 1
-    return n_entries
-
-
-@inlined
 def enter_round(
     parts: CallParts[BeamWorkspace], begin: int, end: int, n_done: int, round_end: int
 ) -> int:
@@ -265,6 +297,8 @@ def enter_round(
     beam = parts.traversal_buffers
     n_trees = ensemble.child_ptr[0]
     n_lanes = (end - begin) * n_trees
+    if end - begin == 1:
+        return _enter_row(parts, begin, n_done, round_end)
     ends = beam.chunk_ptr
     ends[:] = 0
     for lane in range(n_lanes):
@@ -283,6 +317,21 @@ def enter_round(
                     chunk = ensemble.node_chunk[beam.level_node[lane, i]]
                     _enter(ends[chunk], lane, row, i, beam)
                     ends[chunk] += 1
+    return n_entries
+
+
+@inlined
+def _enter_row(parts: CallParts[BeamWorkspace], row: int, n_done: int, round_end: int) -> int:
+    """Do as `enter_round` for a single row; the entries are in the order of the lanes."""
+    search = parts.search
+    beam = parts.traversal_buffers
+    n_entries = 0
+    for lane in range(parts.ensemble.child_ptr[0]):
+        floor = rank_leaves(parts, lane)
+        for i in range(n_done, min(round_end, beam.level_size[lane])):
+            if reaches(search, beam.level_node[lane, i], beam.level_score[lane, i], floor):
+                _enter(n_entries, lane, row, i, beam)
+                n_entries += 1
     return n_entries
 
 

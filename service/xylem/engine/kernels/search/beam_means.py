@@ -173,14 +173,14 @@ def drop_needless(parts: CallParts[BeamWorkspace], first_lane: int, n_done: int)
     if n_best < search.top_r:
         return
     least = beam.best_score[first_lane, 0] * np.float32(n_trees) * (np.float32(1.0) - _SLACK)
-    n_dropped, most, smallest = _keep_nodes_above(parts, first_lane, n_done, least)
+    n_dropped, greatest_sum, smallest = _keep_nodes_above(parts, first_lane, n_done, least)
     if n_dropped == 0:
         return
     # A label with a node that is dropped and leaves that are known: if one leaf is known, the other
-    # probabilities are at most `most` without that of the leaf's tree, and so on.
+    # probabilities are at most `greatest_sum` without that of the leaf's tree, and so on.
     least_seen = min(
-        least - most + smallest,
-        (least - most + smallest + smallest) / np.float32(n_trees - 1),
+        least - greatest_sum + smallest,
+        (least - greatest_sum + smallest + smallest) / np.float32(n_trees - 1),
     )
     floor = np.float32(np.log(least_seen) - _SLACK)
     for tree in range(n_trees):
@@ -220,19 +220,19 @@ def _keep_nodes_above(
         total += best
         smallest = min(smallest, best)
     n_dropped = 0
-    most = _ZERO
+    greatest_sum = _ZERO
     for lane in range(first_lane, last_lane):
-        others = total - _best_left(lane, n_done, beam)
+        other_bests = total - _best_left(lane, n_done, beam)
         end = min(n_done, beam.level_size[lane])
         while end < beam.level_size[lane]:
-            bound = np.exp(beam.level_score[lane, end]) + others
+            bound = np.exp(beam.level_score[lane, end]) + other_bests
             if bound < least:
-                most = max(most, bound)
+                greatest_sum = max(greatest_sum, bound)
                 break
             end += 1
         beam.needed[lane] = end
         n_dropped += beam.level_size[lane] - end
-    return n_dropped, most, smallest
+    return n_dropped, greatest_sum, smallest
 
 
 @inlined
