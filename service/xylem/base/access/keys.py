@@ -139,8 +139,10 @@ class KeyWithText(NamedTuple):
             if not fnmatch.filter(names, pattern)
         ]
         if self.namesakes:
-            ids = ", ".join(self.namesakes)
-            warnings.append(f"name: {self.key.name} is also the name of {ids}: ids tell them apart")
+            warnings.append(
+                f"name: {self.key.name} is also the name of {', '.join(self.namesakes)}: "
+                "ids tell them apart"
+            )
         return {**self.key.facts(), "key": self.text, "warnings": warnings}
 
 
