@@ -172,8 +172,8 @@ class AccessKeys:
         values = {
             term: tuple(value) if isinstance(value, list) else value
             for term, value in terms.items()
+            if value is not None
         }
-        values["no_rows"] = values.get("no_rows") or ()
         with self._database.write() as connection:
             return add_key(connection, name, frozenset(scopes), lifetime_seconds, **values)
 
