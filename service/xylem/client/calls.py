@@ -127,13 +127,13 @@ class BatchOptions(TypedDict, total=False):
     language: str | None
     label_info: bool
     chunk_characters: int | None
+    allow_labels: Sequence[str | Mapping[str, str]] | None  # {"under": CONCEPT} is a branch
+    deny_labels: Sequence[str | Mapping[str, str]] | None
 
 
 class PredictOptions(BatchOptions, total=False):
     """Options of a prediction; the server has defaults for those left out."""
 
-    allow_labels: Sequence[str] | None
-    deny_labels: Sequence[str] | None
     deadline_ms: int | None
     label_weights: Literal["propensity"] | Mapping[str, float] | None
     statistics: bool
@@ -170,13 +170,20 @@ def dumped(value: object) -> bytes:
 
 
 def query(**fields: object) -> str:
-    """Return the fields that are not None as a query string with its question mark."""
-    parameters = {
-        name: str(value).lower() if isinstance(value, bool) else value
-        for name, value in fields.items()
-        if value is not None
-    }
-    return f"?{urlencode(parameters)}" if parameters else ""
+    """Return the fields that are not None as a query string with its question mark.
+
+    A list is a field for each of its items, of which objects are JSON.
+    """
+    parameters = {name: _parameter(value) for name, value in fields.items() if value is not None}
+    return f"?{urlencode(parameters, doseq=True)}" if parameters else ""
+
+
+def _parameter(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return [item if isinstance(item, str) else dumped(item).decode() for item in value]
+    return value
 
 
 def get(path: str, **fields: object) -> Request:
