@@ -31,10 +31,9 @@ def extend_and_publish(
     """
     assert request.base is not None
     base = store.open(*parse_named(request.base))
-    trainer = base.manifest.trainer.name
     extension = request.model_copy(
         update={
-            "trainer": trainer,
+            "trainer": base.manifest.trainer.name,
             "seed": base.manifest.seed,
             "extends": True,
             "parameters": (),
@@ -61,9 +60,11 @@ def carry_thresholds(store: Store, name: str, version: int, database: ThresholdD
     ):
         return False
     number = int(parent["version"])
-    n_labels = model.manifest.n_labels
-    is_there = number in store.versions(name)
-    tuned = database.load(name, number, store.manifest(name, number).digest if is_there else None)
+    tuned = database.load(
+        name,
+        number,
+        store.manifest(name, number).digest if number in store.versions(name) else None,
+    )
     if tuned is None:
         return False
     n_old = len(tuned.thresholds)
@@ -71,15 +72,22 @@ def carry_thresholds(store: Store, name: str, version: int, database: ThresholdD
     if has_calibration(parent_model.arrays) != has_calibration(model.arrays):
         return False
     gets_leaf = learnt_labels(model)[:n_old] & ~learnt_labels(parent_model)
-    has_same_labels = n_labels == n_old and not gets_leaf.any()
-    if has_same_labels and tree_digest(parent_model.ensemble) != tree_digest(model.ensemble):
+    if (
+        model.manifest.n_labels == n_old
+        and not gets_leaf.any()
+        and tree_digest(parent_model.ensemble) != tree_digest(model.ensemble)
+    ):
         return False
-    thresholds = carried(
-        tuned,
-        model.arrays.get(LABEL_COUNTS),
-        model.manifest.data.rows,
-        n_labels,
-        np.flatnonzero(~gets_leaf),
+    database.save(
+        name,
+        version,
+        carried(
+            tuned,
+            model.arrays.get(LABEL_COUNTS),
+            model.manifest.data.rows,
+            model.manifest.n_labels,
+            np.flatnonzero(~gets_leaf),
+        ),
+        model.manifest.digest,
     )
-    database.save(name, version, thresholds, model.manifest.digest)
     return True

@@ -38,7 +38,7 @@ from xylem.serving.live.opening import open_named
 from xylem.serving.parse import parse_options
 from xylem.serving.stores import store_of
 from xylem.thresholds import Head, Tuned
-from xylem_store import U8, StoreError, manifest_digest
+from xylem_store import U8, StoreError
 
 Format = Literal["jsonl", "parquet"]
 
@@ -148,7 +148,7 @@ class AnswerParts:
         """
         store = Path(self.store)
         try:
-            digest = manifest_digest(store_of(store).manifest(self.model, self.version))
+            digest = store_of(store).manifest(self.model, self.version).digest
         except StoreError as error:
             raise BadParameter(
                 f"{store}: expected a store that can be read here, found: {error}"
