@@ -168,7 +168,7 @@ class TrainingOptions(BaseModel):
     keep_rows: Annotated[
         bool,
         Field(description="Store the rows with the version: then xylem extend needs no --rows."),
-        Needs(ROWS_IN_MEMORY, NO_RANKER),
+        Needs(ROWS_IN_MEMORY),
         CommandOption(panel="Published version"),
     ] = False
     base: Annotated[

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from xylem.base import BadParameter
 from xylem.cli.aliases import Reason, cause_of, registry_of
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from xylem.admin import Denial
     from xylem_store import Change
 
-app = typer.Typer(help="Denied labels: a part of `xylem models`.")
+app = Typer(help="Denied labels: a part of `xylem models`.")
 
 LISTED_LABELS_MAX = 20  # most labels in the list for people; --json has all
 
@@ -118,8 +117,10 @@ def print_denial(denial: Denial, json: bool) -> None:
     n_labels = len(denial.labels)
     n_unknown = len(denial.unknown)
     unknown = f", {n_unknown:,} of them not in version {denial.version}" if n_unknown else ""
-    denies = f"denies {n_labels:,} label{'' if n_labels == 1 else 's'}{unknown}"
-    print_line(f"{denial.model}: {denial.alias} {denies}")
+    print_line(
+        f"{denial.model}: {denial.alias} denies {n_labels:,} "
+        f"label{'' if n_labels == 1 else 's'}{unknown}"
+    )
     for name in denial.labels[:LISTED_LABELS_MAX]:
         print_line(f"  {name}")
     if n_labels > LISTED_LABELS_MAX:

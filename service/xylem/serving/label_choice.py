@@ -7,13 +7,12 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.base import UnsupportedOption
 from xylem.engine import Branch, NodeWeights, Searcher, label_ids
 from xylem.evaluation import constants_of, propensities
 from xylem.serving.label_info import LiveLabelInfo
-from xylem_store import Model
+from xylem_store import U8, Model
 
 
 class LabelWeights:
@@ -42,13 +41,13 @@ class LabelWeights:
         manifest = self._model.manifest
         counts = self._model.arrays.get("labels/counts")
         if counts is None or manifest.data.rows < 1:
-            fault = (
-                "label_weights: expected a version that knows how often its labels "
-                "occur, found one "
-            )
-            raise UnsupportedOption(fault + "that was imported").with_path("label_weights")
-        constants = constants_of(manifest.trainer.parameters)
-        weights = 1.0 / propensities(counts, manifest.data.rows, *constants)
+            raise UnsupportedOption(
+                "label_weights: expected a version that knows how often its labels occur, found "
+                "one that was imported"
+            ).with_path("label_weights")
+        weights = 1.0 / propensities(
+            counts, manifest.data.rows, *constants_of(manifest.trainer.parameters)
+        )
         return self._predictor.node_weights(weights.astype(np.float32))
 
 
@@ -67,9 +66,7 @@ class LabelMasks:
     Aliases that deny the same labels may share it.
     """
 
-    def __init__(
-        self, predictor: Searcher, info: LiveLabelInfo, among: NDArray[np.uint8] | None = None
-    ) -> None:
+    def __init__(self, predictor: Searcher, info: LiveLabelInfo, among: U8 | None = None) -> None:
         """Take the engine that makes masks.
 
         info   finds the labels of lists; if its label info is replaced, no mask is cached any more
@@ -80,10 +77,10 @@ class LabelMasks:
         self._facts = info.current
         self._among = among
         self._lock = threading.Lock()
-        self._cached: OrderedDict[_Lists, NDArray[np.uint8]] = OrderedDict()
+        self._cached: OrderedDict[_Lists, U8] = OrderedDict()
         self._n_bytes = 0
 
-    def mask_of(self, allow: _List, deny: _List) -> NDArray[np.uint8] | None:
+    def mask_of(self, allow: _List, deny: _List) -> U8 | None:
         """Return the mask of the labels that are allowed (None: all) and not denied.
 
         None stands for a mask of all labels. The mask is shared: nobody may write to it. Raises
@@ -124,7 +121,7 @@ def _lists_of(allow: _List, deny: _List) -> _Lists:
     return None if allow is None else tuple(allow), None if deny is None else tuple(deny)
 
 
-def _bytes_of(lists: _Lists, mask: NDArray[np.uint8]) -> int:
+def _bytes_of(lists: _Lists, mask: U8) -> int:
     items = (item for items in lists for item in items or ())
     return mask.nbytes + sum(
         _NAME_BYTES + len(item if isinstance(item, str) else item.under) for item in items

@@ -55,8 +55,10 @@ def mean_weights(leaves: Sequence[LeafWeights]) -> tuple[I32, F32]:
     features, places = np.unique(
         np.concatenate([leaf.features for leaf in leaves]), return_inverse=True
     )
-    sums = np.bincount(places, np.concatenate([leaf.weights for leaf in leaves]), len(features))
-    return features, (sums / len(leaves)).astype(np.float32)
+    return features, (
+        np.bincount(places, np.concatenate([leaf.weights for leaf in leaves]), len(features))
+        / len(leaves)
+    ).astype(np.float32)
 
 
 def _weights_of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
@@ -64,16 +66,13 @@ def _weights_of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeight
     chunk = chunk_of(ensemble, parent)
     position = leaf - int(ensemble.child_ptr[parent])
     is_of_leaf = chunk.child == position
-    features = chunk.feature[is_of_leaf]
-    depth = depth_of(ensemble.parent, leaf)
-    bias = float(chunk.bias[position])
     return LeafWeights(
         tree=tree,
         leaf=leaf,
-        depth=depth,
+        depth=depth_of(ensemble.parent, leaf),
         siblings=len(chunk.bias) - 1,
-        bias=bias,
-        features=features,
+        bias=float(chunk.bias[position]),
+        features=chunk.feature[is_of_leaf],
         weights=chunk.weight[is_of_leaf],
     )
 
@@ -101,13 +100,13 @@ def label_features(model: Model, label: int, top: int = TOP) -> dict[str, Any]:
     manifest = model.manifest
     where = manifest.full_name
     if manifest.kind != "label-tree" or manifest.link == "softmax":
-        description = "decision trees, whose leaves count labels"
-        if manifest.link == "softmax":
-            description = "softmax nodes, whose weights are of an embedding's dimensions"
-        if manifest.kind == COMBINED:
-            description = "a combined one: its members have them"
+        descriptions = {
+            COMBINED: "a combined one: its members have them",
+            "label-tree": "softmax nodes, whose weights are of an embedding's dimensions",
+        }
         raise UnsupportedOption(
-            f"{where}: expected a model whose labels have weights of features, found {description}"
+            f"{where}: expected a model whose labels have weights of features, found "
+            f"{descriptions.get(manifest.kind, 'decision trees, whose leaves count labels')}"
         )
     label_name = name_of(model.labels, label)
     leaves = leaf_weights(model.ensemble, label)

@@ -27,7 +27,8 @@ from xylem_store.alias import Alias
 from xylem_store.label_info import Subject, build_label_info
 from xylem_store.names import find_name
 from xylem_store.origin import REPORT, json_array
-from xylem_store.store import ModelInfo, Store
+from xylem_store.reading import ModelInfo
+from xylem_store.store import Store
 
 LABELS = "/v1/models/raw/labels"
 HISTORY = "/v1/models/raw/threshold-history"

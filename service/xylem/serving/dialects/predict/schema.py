@@ -1,10 +1,11 @@
-"""Predict and score requests, and lines of a batch."""
+"""The JSON of predict and score: requests, lines of a batch, and parts of answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Self, TypeAlias
 
+import numpy as np
 from pydantic import (
     Discriminator,
     Field,
@@ -22,28 +23,138 @@ from typing_extensions import TypedDict
 from xylem.base import Limits, fault, what_is
 from xylem.engine import Branch
 from xylem.serving.chunks import CHUNK_CHARACTERS_MIN
-from xylem.serving.dialects.predict.answers import Float32, VersionAnswer
-from xylem.serving.schemas.instances import (
+from xylem.serving.schemas.fields import (
+    LIMIT_KEY,
     NAMED_FEATURES,
     SPARSE,
     TEXT,
     TEXT_FIELDS,
+    AtMost,
     FieldsInstance,
     Instance,
     NamedInstance,
     RequestModel,
     SparseInstance,
     TextInstance,
-    kind_of,
-)
-from xylem.serving.schemas.limits import (
-    LIMIT_KEY,
-    AtMost,
     check_limit,
     exceeded,
+    kind_of,
     longest,
     utf8_length,
 )
+
+Float32: TypeAlias = Annotated[
+    np.float32, GetPydanticSchema(lambda _, __: core_schema.float_schema())
+]
+"""A number, written with just enough digits to tell it from other float32 numbers."""
+
+
+class VersionAnswer(TypedDict):
+    """The version that answered."""
+
+    model: str
+    version: int
+
+
+class FeatureContribution(TypedDict):
+    """The contribution of a feature to a node's margin: its value times its weight."""
+
+    feature: Annotated[str, Field(description="its name, or its id if it has none")]
+    contribution: Float32
+    part: Annotated[
+        NotRequired[Literal["chars"]],
+        Field(
+            description="present if the feature is an n-gram of characters within a word, "
+            "including blanks"
+        ),
+    ]
+
+
+class ExplainedNode(TypedDict):
+    """A node of a path, and the features that added most to its margin or took most away."""
+
+    node: int
+    probability: Annotated[Float32, Field(description="of the node given its parent")]
+    score: Annotated[
+        Float32, Field(description="the product of the probabilities to here, not calibrated")
+    ]
+    features: list[FeatureContribution]
+
+
+class ExplainedTree(TypedDict):
+    """A tree's path to a label, from below the root to the leaf.
+
+    It is empty if the tree lacks the label.
+    """
+
+    path: list[ExplainedNode]
+
+
+class TreesExplanation(TypedDict):
+    """An explanation of a label's score by a model of label trees."""
+
+    trees: list[ExplainedTree]
+
+
+class RoutedNode(TypedDict):
+    """A node on an instance's way down a decision tree; the margin is why it was sent there."""
+
+    node: int
+    margin: Float32
+    features: list[FeatureContribution]
+
+
+class ExplainedLeaf(TypedDict):
+    """A leaf that an instance reached, and that has the label.
+
+    The label's score is the sum of weight * value over the leaves.
+    """
+
+    tree: int
+    leaf: int
+    value: Annotated[Float32, Field(description="of the label in the leaf")]
+    weight: Annotated[Float32, Field(description="of the leaf")]
+    path: list[RoutedNode]
+
+
+class LeavesExplanation(TypedDict):
+    """An explanation of a label's score by a model of decision trees."""
+
+    leaves: list[ExplainedLeaf]
+
+
+class ExplainedMember(TypedDict):
+    """The part of a member of a combined version in a label's score."""
+
+    member: Annotated[str, Field(description="model and version")]
+    score: Annotated[
+        NotRequired[Float32], Field(description="present if the member proposed the label")
+    ]
+    rank: Annotated[NotRequired[int], Field(description="among the member's labels; 1 is the best")]
+    explanation: Annotated[
+        NotRequired[TreesExplanation | LeavesExplanation],
+        Field(description="present if the member has the label"),
+    ]
+
+
+class ExplainedName(TypedDict):
+    """A name of a label that was found in the text."""
+
+    name: str
+    kind: Literal["preferred", "alternative", "hidden"]
+    words: Annotated[list[str], Field(description="words of the text")]
+
+
+class MembersExplanation(TypedDict):
+    """An explanation of a label's score by a combined model: its members, and names in the text."""
+
+    members: list[ExplainedMember]
+    names: list[ExplainedName]
+
+
+LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation | MembersExplanation
+"""An explanation of a label's score."""
+
 
 TUNED: Literal["tuned"] = "tuned"
 PROPENSITY: Literal["propensity"] = "propensity"
@@ -74,10 +185,10 @@ def _check_weights(
     check_limit(longest(value), "bytes of a name", "name_bytes_max", info)
     for name, weight in value.items():
         if type(weight) not in _NUMBERS or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
-            message = (
-                f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {what_is(weight)}"
+            raise fault(
+                f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {what_is(weight)}",
+                name,
             )
-            raise fault(message, name)
     return value
 
 
@@ -88,8 +199,10 @@ def _check_deadline(value: Any, info: ValidationInfo) -> int | None:
         raise fault(f"expected null or an integer of at least 1, found {what_is(value)}")
     seconds = None if info.context is None else info.context.request_seconds_max
     if seconds is not None and value > seconds * 1000:
-        deadline_max = f"{int(seconds * 1000)} milliseconds (limit request_seconds_max)"
-        raise exceeded(f"expected at most {deadline_max}, found {value}")
+        raise exceeded(
+            f"expected at most {int(seconds * 1000)} milliseconds (limit request_seconds_max), "
+            f"found {value}"
+        )
     return value
 
 
@@ -354,8 +467,6 @@ AnyLine: TypeAlias = TextLine | SparseLine | NamedLine | FieldsLine
 
 
 class _WithLabels(RequestModel):
-    """The field with the labels of an instance that are to be scored."""
-
     labels: LabelItems = Field(
         description="labels or names of the label info, one may occur twice; {under} is a concept "
         "and all below it"
@@ -420,8 +531,13 @@ class ScoreRequest(RequestModel):
     def _check_instances(self, info: ValidationInfo) -> ScoreRequest:
         if not self.instances:
             raise fault("expected at least one instance, found none", "instances")
-        n_labels = sum(len(instance.labels) for instance in self.instances)
-        check_limit(n_labels, "labels to score", "answer_labels_max", info, "instances")
+        check_limit(
+            sum(len(instance.labels) for instance in self.instances),
+            "labels to score",
+            "answer_labels_max",
+            info,
+            "instances",
+        )
         return self
 
 

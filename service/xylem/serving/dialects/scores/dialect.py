@@ -2,11 +2,9 @@
 
 import itertools
 from collections.abc import Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from xylem.base import BadInput, BadInstance, Limits, StageTimings, offsets
@@ -27,8 +25,8 @@ from xylem.serving.parse import parse_body, parse_json
 from xylem.serving.problems import describe_error
 from xylem.serving.rows import n_items_of, to_rows
 from xylem.serving.schemas.faults import faults_of
-from xylem.serving.schemas.limits import refuse_beyond
-from xylem_store import I32, I64, name_of
+from xylem.serving.schemas.fields import refuse_beyond
+from xylem_store import F32, I32, I64, name_of
 
 SHORT_LABELS = 64  # labels of a request that are scored in a fraction of a millisecond
 _LINE: TypeAdapter[AnyScored] = TypeAdapter(ScoredInstance)
@@ -51,13 +49,15 @@ class ScoreDialect(Dialect[ScoreRequest]):
         """
 
         def answer(_: object = None) -> Reply:
-            scores = score_instances(query.instances, served, limits)
-            score_answer = ScoreAnswer(model=served.name, version=served.version, scores=scores)
+            score_answer = ScoreAnswer(
+                model=served.name,
+                version=served.version,
+                scores=score_instances(query.instances, served, limits),
+            )
             return Reply((dump(score_answer),), len(query.instances))
 
-        if is_short(query, served) and not served.featurizer.encodes:
-            return answer()
-        return Longer(answer)
+        is_at_once = is_short(query, served) and not served.featurizer.encodes
+        return answer() if is_at_once else Longer(answer)
 
 
 SCORES = ScoreDialect()
@@ -81,8 +81,9 @@ def score_instances(
     ids, label_ptr = _label_ids(instances, with_labels, served, limits)
     scored = served.predictor.score_labels(rows, label_ptr, ids)
     for i, (low, high) in zip(with_labels, itertools.pairwise(label_ptr.tolist()), strict=True):
-        labels = _labels(served, ids[low:high], scored.scores[low:high], scored.logs[low:high])
-        scores_by_instance[i] = InstanceScores(labels=labels)
+        scores_by_instance[i] = InstanceScores(
+            labels=_labels(served, ids[low:high], scored.scores[low:high], scored.logs[low:high])
+        )
     return [scores_by_instance[i] for i in range(len(instances))]
 
 
@@ -115,8 +116,9 @@ def is_short(query: ScoreRequest, served: ServedVersion) -> bool:
         n_items += len(instance.labels) + n_items_of(instance, served.featurizer) // 32
         if isinstance(instance, ScoredText) and instance.sequence:
             n_items += len(instance.text)
-    items = itertools.chain.from_iterable(instance.labels for instance in query.instances)
-    return n_items <= SHORT_LABELS and not served.info.searches(list(items))
+    return n_items <= SHORT_LABELS and not served.info.searches(
+        list(itertools.chain.from_iterable(instance.labels for instance in query.instances))
+    )
 
 
 def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:
@@ -135,7 +137,7 @@ def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answ
     next_scores = iter(scores)
     answers = []
     n_bad = 0
-    for number, line in zip(count(block.first), parsed, strict=False):
+    for number, line in zip(itertools.count(block.first), parsed, strict=False):
         scores_or_fault = line if isinstance(line, BadInput) else next(next_scores)
         if isinstance(scores_or_fault, BadInput):
             n_bad += 1
@@ -170,8 +172,9 @@ def _label_ids(
         return f"instances[{chosen[row]}].labels[{item - starts[row]}]"
 
     items = list(itertools.chain.from_iterable(lists))
-    allowed = None if served.denied is None else served.denied.allowed
-    ids, ptr = served.info.label_ids(items, place, allowed)
+    ids, ptr = served.info.label_ids(
+        items, place, None if served.denied is None else served.denied.allowed
+    )
     if len(ids) > len(items):
         refuse_beyond(len(ids), "labels to score", "answer_labels_max", limits, "instances")
     check_not_denied(
@@ -180,9 +183,7 @@ def _label_ids(
     return ids, ptr[starts]
 
 
-def _labels(
-    served: ServedVersion, ids: I32, scores: NDArray[np.float32], logs: NDArray[np.float32]
-) -> list[Any]:
+def _labels(served: ServedVersion, ids: I32, scores: F32, logs: F32) -> list[Any]:
     return [
         {
             "label": name_of(served.labels, label),
