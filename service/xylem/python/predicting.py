@@ -323,8 +323,8 @@ class PredictingModel:
             if self._home is not None:
                 self._served.info.follow(store_of(self._home).label_info(self._served.name))
         reply = PREDICT.answer_fully(PREDICT.read(Body(body), Limits()), self._served)
-        answer = json.loads(b"".join(reply.parts))
-        return cast(list[dict[str, Any]], answer["predictions"][0]["labels"])
+        predictions = json.loads(b"".join(reply.parts))["predictions"]
+        return cast(list[dict[str, Any]], predictions[0]["labels"])
 
     def _search(
         self,

@@ -172,8 +172,9 @@ def _label_ids(
         return f"instances[{chosen[row]}].labels[{item - starts[row]}]"
 
     items = list(itertools.chain.from_iterable(lists))
-    allowed = None if served.denied is None else served.denied.allowed
-    ids, ptr = served.info.label_ids(items, place, allowed)
+    ids, ptr = served.info.label_ids(
+        items, place, None if served.denied is None else served.denied.allowed
+    )
     if len(ids) > len(items):
         refuse_beyond(len(ids), "labels to score", "answer_labels_max", limits, "instances")
     check_not_denied(
