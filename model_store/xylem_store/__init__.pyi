@@ -4,7 +4,6 @@ from .alias import DENIED_MAX as DENIED_MAX
 from .alias import PARTS as PARTS
 from .alias import Alias as Alias
 from .alias import Change as Change
-from .alias import LabelChange as LabelChange
 from .alias import TrafficShare as TrafficShare
 from .alias import canary_promoted as canary_promoted
 from .alias import denying as denying
@@ -179,7 +178,6 @@ from .label_info import Subject as Subject
 from .label_info import build_label_info as build_label_info
 from .label_info import is_language as is_language
 from .leading_trees import first_trees as first_trees
-from .manifest import AT_REST as AT_REST
 from .manifest import CALIBRATION as CALIBRATION
 from .manifest import COMBINED as COMBINED
 from .manifest import IDS_MAX as IDS_MAX
@@ -192,7 +190,6 @@ from .manifest import Manifest as Manifest
 from .manifest import Parameter as Parameter
 from .manifest import TrainerInfo as TrainerInfo
 from .manifest import has_calibration as has_calibration
-from .manifest import manifest_digest as manifest_digest
 from .manifest import member_arrays as member_arrays
 from .manifest import member_prefix as member_prefix
 from .members import BEAM_MAX as BEAM_MAX
@@ -269,7 +266,6 @@ from .utf8 import size_of as size_of
 from .version import Draft as Draft
 from .version import Model as Model
 from .version import Packed as Packed
-from .version import at_rest as at_rest
 from .version import code_version as code_version
 from .version import draft_of as draft_of
 from .version import model_of as model_of

@@ -90,6 +90,16 @@ class Ranking(NamedTuple):
     ] = None
 
 
+Folds = Annotated[
+    bool,
+    Option(
+        "--folds",
+        help="Train members that were trained on --data again, by folds: for each row the ranker "
+        "sees what they propose without having seen it.",
+    ),
+]
+
+
 @grouped
 def combine(
     parts: Parts,
@@ -97,6 +107,7 @@ def combine(
     table: Table,
     model: NewModel,
     ranking: Ranking,
+    folds: Folds = False,
     seed: Seed = 0,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -108,6 +119,7 @@ def combine(
     result is published as a version like any other. Needs the extra sklearn.
     """
     from xylem.vocabulary import CombineRequest, combine_and_publish
+    from xylem.workflows import part_trainer
 
     columns = table.columns(data)
     request = CombineRequest(
@@ -118,6 +130,7 @@ def combine(
         key_kind=parts.by,
         columns=columns,
         seed=seed,
+        trainer_of=part_trainer if folds else None,
         **ranking._asdict(),
     )
     with progress(json) as show:

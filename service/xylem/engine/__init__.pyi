@@ -77,10 +77,11 @@ from .kernels.text.sort_and_sum import sort_labels as sort_labels
 from .kernels.text.texts import BodyTexts as BodyTexts
 from .kernels.text.texts import put_character as put_character
 from .kernels.text.texts import write_rows as write_rows
+from .label_lists import Branch as Branch
+from .label_lists import label_ids as label_ids
 from .options import ALL_ALLOWED as ALL_ALLOWED
 from .options import NodeThresholds as NodeThresholds
 from .options import NodeWeights as NodeWeights
 from .options import PredictOptions as PredictOptions
 from .predictor import Predictor as Predictor
 from .searcher import Searcher as Searcher
-from .searcher import label_ids as label_ids

@@ -5,6 +5,7 @@ from .bootstrap import ModelAnswers as ModelAnswers
 from .bootstrap import check_resamples as check_resamples
 from .bootstrap import compare_answers as compare_answers
 from .labelled import Labelled as Labelled
+from .labelled import digests_of as digests_of
 from .labelled import labelled_dataset as labelled_dataset
 from .labelled import learnt_labels as learnt_labels
 from .probabilities import LEAST_THRESHOLD as LEAST_THRESHOLD

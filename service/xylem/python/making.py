@@ -1,5 +1,6 @@
 """Make models in this process: train, tune or combine them, or load them from a store."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
 from operator import index
@@ -12,16 +13,16 @@ from xylem.python.frames import TextColumn, columns_from_memory, fields_of
 from xylem.python.from_memory import dataset_from_memory
 from xylem.python.model import Model
 from xylem.serving import store_of
-from xylem.vocabulary import CombineRequest, check_members, combine_dataset, read_concepts
-from xylem.workflows import TrainRequest, train_dataset
+from xylem.vocabulary import CombineRequest, combine_dataset, read_concepts
+from xylem.workflows import TrainRequest, part_trainer, train_dataset
 from xylem_store import build_names, model_of
 
-COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed")
+COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed", "folds")
 
 SEARCH_OPTIONS = ("trainers", "metric", "minutes", "trials", "folds", "study", "seed")
 
-_PREFIXES = {"features_": "features.", "vectors_": "vectors."}
-"""The prefixes of parameters that are not the trainer's, in Python and on the command line."""
+# The prefixes of parameters that are not the trainer's; on the command line a dot follows them.
+_PREFIX = re.compile("^(features|vectors)_")
 
 
 def train(
@@ -122,23 +123,24 @@ def tune(
     for name, kind in (("trainers", tuple), ("study", Path)):
         if name in search_options:
             search_options[name] = kind(search_options[name])
-    fixed_parameters = _parameters(options).items()
     fixed = [
         f"{name}={value if isinstance(value, str) else dumps(value)}"
-        for name, value in fixed_parameters
+        for name, value in _parameters(options).items()
     ]
     request = parameter_search.SearchRequest(
         Path(), **search_options, fixed=fixed, threads=_cores(threads)
     )
-    fields = fields_of(text_column)
     dataset = dataset_from_memory(
-        *columns_from_memory(instances, labels, text_column, label_column), fields=fields
+        *columns_from_memory(instances, labels, text_column, label_column),
+        fields=fields_of(text_column),
     )
     validation = None
     if valid is not None:
-        n_features = None if dataset.rows is None else dataset.rows.n_features
-        rows = columns_from_memory(*valid, text_column, label_column)
-        validation = dataset_from_memory(*rows, build_names(dataset.names), n_features)
+        validation = dataset_from_memory(
+            *columns_from_memory(*valid, text_column, label_column),
+            build_names(dataset.names),
+            None if dataset.rows is None else dataset.rows.n_features,
+        )
     with progress_bar(progress) as show:
         trials = parameter_search.search(request, show, (dataset, validation))
         draft = train_dataset(dataset, request.training(trials[0]), show)
@@ -174,7 +176,8 @@ def combine(
     rerank      instances and labels that the first member was trained on; the instances that are
                 near to a text help to rank its candidates, if that improves the ranking
     options     those of `xylem combine`: candidates (50), beam_width (None: chosen on the rows),
-                ranker ("auto"), seed (0)
+                ranker ("auto"), seed (0), folds (False: if True, members that were trained on
+                these rows are trained again by folds)
 
     `report["combined"]` of the model has its figures by cross-validation on the rows, and those of
     each member. Needs the extra sklearn. Raises `xylem.errors.BadInput` for models or rows that
@@ -184,16 +187,16 @@ def combine(
         raise BadParameter(
             f"{unknown_options[0]}: {unknown(unknown_options[0], COMBINE_OPTIONS, 'name')}"
         )
-    request = CombineRequest([], Path(), language=language, key_kind=by, **options)
-    concepts = None
-    if vocabulary is not None:
-        concepts = read_concepts(Path(vocabulary), language, by)
+    trainer_of = part_trainer if options.pop("folds", False) else None
+    request = CombineRequest(
+        [], Path(), language=language, key_kind=by, trainer_of=trainer_of, **options
+    )
+    concepts = None if vocabulary is None else read_concepts(Path(vocabulary), language, by)
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
     rerank_rows = None if rerank is None else dataset_from_memory(*rerank)
     parts = [member._as_member(f"member{number}") for number, member in enumerate(members, 1)]
-    check_members(parts, language, concepts is not None)
     with progress_bar(progress) as show:
         draft, _ = combine_dataset(parts, concepts, dataset, rerank_rows, request, show)
         return Model(model_of(draft))
@@ -216,11 +219,7 @@ def load(store: str | PathLike[str], name: str) -> Model:
 
 def _parameters(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters with the names of the command line: `features_x` becomes `features.x`."""
-    parameters = {}
-    for name, value in keywords.items():
-        prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
-        parameters[_PREFIXES.get(prefix, "") + name.removeprefix(prefix)] = value
-    return parameters
+    return {_PREFIX.sub(r"\1.", name): value for name, value in keywords.items()}
 
 
 def _cores(threads: int | None) -> int:

@@ -190,7 +190,7 @@ class TrainerSpec(Generic[P]):
     plan      returns the number of passes for some parameters, or None if the training cannot stop
               after a pass and be continued later
     alone     returns the reason why one process has to do the whole training with some parameters.
-              None: the work is divided into steps (`xylem.base.executors.values`), which other
+              None: the work is divided into steps (`xylem.base.executors.steps`), which other
               machines may run
     weighs    whether the trainer uses the weights of rows with some parameters. If not, it gets
               each row as often as its weight says (`whole_rows`)

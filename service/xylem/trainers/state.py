@@ -16,7 +16,6 @@ from xylem_store import (
     Corrupt,
     Model,
     TreeEnsemble,
-    at_rest,
     json_array,
     read_json_array,
     take,
@@ -102,7 +101,7 @@ def read_state(model: Model) -> LearnerState:
     """
     version = model.manifest.full_name
     trainer = model.manifest.trainer.name
-    arrays = at_rest(model, STATE)
+    arrays = model.at_rest(STATE)
     if _FACTS not in arrays:
         raise BadParameter(
             f"from: expected a version with the state of its training, found {version} without "

@@ -4,11 +4,11 @@ from .combine import CombineRequest as CombineRequest
 from .combine import combine_and_publish as combine_and_publish
 from .combine import combine_dataset as combine_dataset
 from .combine import unranked_version as unranked_version
-from .combined import check_members as check_members
 from .concepts import read_concepts as read_concepts
 from .featurizers import featurizer_of as featurizer_of
 from .label_info import read_label_info as read_label_info
 from .matching import NameMatcher as NameMatcher
+from .new_members import with_members as with_members
 from .new_vocabulary import VocabularyRequest as VocabularyRequest
 from .new_vocabulary import set_vocabulary as set_vocabulary
 from .ranker import check_installed as check_installed

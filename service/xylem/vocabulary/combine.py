@@ -7,7 +7,7 @@ AI"), and re-ranking of candidates by boosted trees (Burges 2010, "From RankNet 
 LambdaMART", section 7; here each candidate is fitted by itself).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from xylem.vocabulary.combined import (
 )
 from xylem.vocabulary.concepts import Concepts, read_concepts
 from xylem.vocabulary.featurizers import featurizer_of
+from xylem.vocabulary.folds import PartTrainer, candidates_by_folds, seen_rows
 from xylem.vocabulary.label_info import read_label_info
 from xylem.vocabulary.names import count_words
 from xylem.vocabulary.near_rows import near_of, near_or_not
@@ -85,6 +86,8 @@ class CombineRequest:
     ranker      one of RANKERS; "auto": boosted trees from BOOSTED_ROWS rows on
     rerank      the rows that the first member was trained on: near rows help to rank candidates, if
                 that gains
+    trainer_of  returns what trains a member by folds of the rows, as it was trained on them; None
+                for a member that has seen none. None: no member is trained again
     origin, latest, made_for  as in TrainRequest
     """
 
@@ -97,6 +100,7 @@ class CombineRequest:
     beam_width: int | None = None
     ranker: str = "auto"
     rerank: Path | None = None
+    trainer_of: Callable[[Model, Dataset], PartTrainer | None] | None = None
     columns: TableColumns = DEFAULT_COLUMNS
     seed: int = 0
     origin: Mapping[str, Any] = field(default_factory=dict)
@@ -184,6 +188,9 @@ def combine_dataset(
     measured one is worth ("f1_at_5"), and its time ("us_per_row"), which a version does not keep.
     The files that the request names are ignored, because concepts and rows are passed directly.
 
+    Rows that a member was trained on are left out, unless the request has a trainer of that member,
+    or too few others are left: then the report warns that the figures are too good.
+
     trained_on  the rows that the first member was trained on: near rows help to rank candidates, if
                 that gains
 
@@ -199,20 +206,85 @@ def combine_dataset(
             f"{dataset.n_rows}"
         )
     dataset.labels.refuse_weights("combine")
+    check_members(members, request.language, concepts is not None)
+    trainers = [
+        None if request.trainer_of is None else request.trainer_of(member, dataset)
+        for member in members
+    ]
+    if request.trainer_of is not None and not any(trainers):
+        raise BadParameter(
+            f"folds: expected a member that was trained on {dataset.source}, found none"
+        )
+    unfolded = [member for member, train in zip(members, trainers, strict=True) if train is None]
+    dataset, warnings = _unseen(unfolded, dataset)
+    is_boosted = dataset.n_rows >= BOOSTED_ROWS
+    kind = ("boosted" if is_boosted else "linear") if request.ranker == "auto" else request.ranker
     parts = unranked_parts(members, concepts, dataset, trained_on, request)
+    warnings = [*parts.warnings, *warnings]
+    beams: list[MeasuredBeam] = []
+    candidates = None
+    if any(trainers):
+        folded = candidates_by_folds(
+            dataset,
+            members,
+            trainers,
+            lambda models, training: unranked_parts(
+                models,
+                concepts,
+                training,
+                trained_on and (trained_on if trainers[0] is None else training),
+                request,
+            ),
+            parts.labels,
+            kind=kind if request.beam_width is None else None,
+            seed=request.seed,
+            on_progress=on_progress,
+        )
+        candidates = folded.candidates
+        beams = folded.beams
+        dataset = dataset.take(folded.rows)
     trial = parts.unranked(request.seed)
     on_progress("features", 0, 1)
     labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
     on_progress("features", 1, 1)
-    is_boosted = dataset.n_rows >= BOOSTED_ROWS
-    kind = ("boosted" if is_boosted else "linear") if request.ranker == "auto" else request.ranker
-    beams: list[MeasuredBeam] = []
     if request.beam_width is None:
-        beams = measure_beams(parts, labelled, kind, request.seed, on_progress)
+        beams = beams or measure_beams(parts, labelled, kind, request.seed, on_progress)
         parts = with_beam(parts, beams[-1].beam_width)
-    draft, report = _fit_combination(parts, labelled, kind, request, on_progress)
+    if candidates is None:
+        predictor = make_predictor(parts.unranked(request.seed))
+        assert isinstance(predictor, CombinedPredictor)
+        candidates = candidates_of(predictor, labelled, on_progress)
+    parts = replace(parts, warnings=warnings)
+    draft, report = _fit_combination(parts, candidates, labelled, kind, request, on_progress)
     chosen = {"beam_width": parts.proposing.beam_width, "beams": [beam._asdict() for beam in beams]}
     return draft, {**report, **chosen}
+
+
+def _unseen(members: Sequence[Model], dataset: Dataset) -> tuple[Dataset, list[str]]:
+    """Return the rows that no member was trained on, and a warning for each that has seen some.
+
+    If fewer than ROWS_MIN are left, all rows are returned.
+    """
+    is_seen = np.zeros(dataset.n_rows, np.bool_)
+    counts: dict[str, int] = {}
+    for member in members:
+        seen = seen_rows(member, dataset)
+        is_seen |= seen
+        if seen.any():
+            counts[member.manifest.full_name] = int(seen.sum())
+    unseen = np.flatnonzero(~is_seen)
+    consequence = "they are left out"
+    if len(unseen) >= ROWS_MIN:
+        dataset = dataset.take(unseen)
+    else:
+        consequence = (
+            f"fewer than {ROWS_MIN} others are left, so these figures are better than those of "
+            "later rows, and the ranker trusts it too much: give other rows, or --folds"
+        )
+    return dataset, [
+        f"{name} was trained on {n:,} of the {len(is_seen):,} rows: {consequence}"
+        for name, n in counts.items()
+    ]
 
 
 def unranked_parts(
@@ -253,15 +325,14 @@ def unranked_parts(
 
 def _fit_combination(
     parts: CombinedParts,
+    candidates: Candidates,
     labelled: Labelled,
     kind: str,
     request: CombineRequest,
     on_progress: OnProgress,
 ) -> tuple[Draft, dict[str, Any]]:
-    """Return the combination with a ranker of a kind, fitted to labelled rows, and a report."""
-    predictor = make_predictor(parts.unranked(request.seed))
-    assert isinstance(predictor, CombinedPredictor) and labelled.source is not None
-    candidates = candidates_of(predictor, labelled, on_progress)
+    """Return the combination with a ranker of a kind, fitted to candidates, and a report."""
+    assert labelled.source is not None
     on_progress("fit", 0, 2)
     margins = rank_by_folds(kind, candidates, request.seed)
     reranked = None
@@ -284,7 +355,12 @@ def _fit_combination(
     report |= {"combined": figures(by_folds), "members": alone}
     if reranked is not None:
         report["rerank"] = reranked
-    warnings = [*parts.warnings, *_warnings(parts.members, labelled)]
+    warnings = list(parts.warnings)
+    if n_unknown := len(labelled.unknown_names):
+        warnings.append(
+            f"no member has {n_unknown} of the labels of the rows, as "
+            f"{labelled.unknown_names[0]!r:.80}: each counts as missed"
+        )
     parameters: dict[str, Parameter] = {"ranker": kind}
     if parts.name_parameters is not None:
         parameters |= {"by": request.key_kind, "language": request.language or ""}
@@ -317,20 +393,3 @@ def _member_ranking(candidates: Candidates, number: int) -> PredictedRows:
         candidates.are_true[is_proposed],
     )
     return best_of(part, -member_features[is_proposed, 1].astype(np.float64))
-
-
-def _warnings(members: Sequence[Model], labelled: Labelled) -> list[str]:
-    """Return warnings about the rows that the ranker is fitted to."""
-    assert labelled.source is not None
-    warnings = [
-        f"{member.manifest.full_name} was trained on these rows: its scores are better there than "
-        "elsewhere, and the ranker trusts it too much"
-        for member in members
-        if member.manifest.data.sha256 == labelled.source.sha256
-    ]
-    if n_unknown := len(labelled.unknown_names):
-        warnings.append(
-            f"no member has {n_unknown} of the labels of the rows, as "
-            f"{labelled.unknown_names[0]!r:.80}: each counts as missed"
-        )
-    return warnings

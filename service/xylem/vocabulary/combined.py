@@ -23,7 +23,6 @@ from xylem.vocabulary.matching import NameMatcher
 from xylem.vocabulary.names import NameParameters, WordFrequencies
 from xylem.vocabulary.names import build_names as build_name_arrays
 from xylem_store import (
-    AT_REST,
     BEAM_MAX,
     CANDIDATES_MAX,
     COMBINED,
@@ -33,8 +32,6 @@ from xylem_store import (
     MADE_FOR,
     MEMBERS_MAX,
     NO_LABEL,
-    ORIGIN,
-    REPORT,
     Draft,
     Model,
     NameTable,
@@ -51,12 +48,6 @@ from xylem_store import (
     no_trees,
     ranker_arrays,
 )
-
-LEFT_OUT = (REPORT, ORIGIN, MADE_FOR, *AT_REST)
-"""Prefixes of a member's arrays that are left out, since answering does not use them.
-
-They describe the member, or are for training.
-"""
 
 
 @dataclass(frozen=True)
@@ -91,9 +82,7 @@ class CombinedParts:
         extra |= ranker_arrays(ranker, self.proposing, self.maps)
         for number, member in enumerate(self.members):
             member_arrays = {
-                name: array
-                for name, array in member.arrays.items()
-                if not name.startswith(LEFT_OUT)
+                name: array for name, array in member.arrays.items() if name != MADE_FOR
             }
             extra |= {
                 f"{member_prefix(number)}{name}": array for name, array in member_arrays.items()
@@ -179,7 +168,7 @@ def combined_parts(
         warnings.append(
             f"{n_retired} of the members' labels are deprecated concepts: they are left out"
         )
-    counts, n_rows = _training_counts(members, maps, len(labels))
+    counts, n_rows = training_counts(members, maps, len(labels))
     arrays = dict[str, NDArray[Any]]()
     parameters = None
     n_named = 0
@@ -220,7 +209,7 @@ def name_parameters_for(members: Sequence[Model], language: str | None) -> NameP
         return NameParameters()
 
 
-def _training_counts(
+def training_counts(
     members: Sequence[Model], maps: Sequence[I32], n_labels: int
 ) -> tuple[I64, int]:
     """Return the number of training rows of each label, int64[n_labels], and of all labels.

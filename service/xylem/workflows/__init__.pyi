@@ -26,6 +26,7 @@ from .label_table import check_table_file as check_table_file
 from .label_table import label_lines as label_lines
 from .label_table import write_label_table as write_label_table
 from .labelled import read_labelled as read_labelled
+from .part_training import part_trainer as part_trainer
 from .request import TrainRequest as TrainRequest
 from .request import from_json as from_json
 from .stored_figures import Band as Band

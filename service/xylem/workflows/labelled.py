@@ -12,12 +12,11 @@ from xylem.base import (
     BadInstance,
     Dataset,
     OnProgress,
-    SparseRows,
     TableColumns,
 )
 from xylem.datasets import WORKFLOW_FINDINGS, read_dataset, read_texts
 from xylem.engine import ContextFeaturizer, Featurizer
-from xylem.evaluation import Labelled, labelled_dataset
+from xylem.evaluation import Labelled, digests_of, labelled_dataset
 from xylem.vocabulary import featurizer_of
 from xylem_store import U64, Model, NameTable
 
@@ -70,26 +69,6 @@ be equal by chance.
 
 DIGESTS_MAX = 1 << 20
 """Validation rows are compared with so many training rows, the first ones: 8 MiB of digests."""
-
-_PART_ROWS = 1 << 12
-_FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xFF51AFD7ED558CCD], np.uint64)
-"""Odd numbers by which bits are mixed: those of xxHash and of MurmurHash."""
-
-
-def digests_of(rows: SparseRows) -> U64:
-    """Return uint64[n]: equal rows have equal numbers, others hardly ever; rows without features 0.
-
-    The pairs of a row are mixed, each by itself, and added. Cost: 7 nanoseconds a pair.
-    """
-    digests = np.zeros(rows.n_rows, np.uint64)
-    for first in range(0, rows.n_rows, _PART_ROWS):
-        part = rows.cut(first, first + _PART_ROWS)
-        mixed = part.indices.astype(np.uint64) * _FACTORS[0]
-        mixed ^= part.values.view(np.uint32).astype(np.uint64) * _FACTORS[1]
-        mixed = (mixed ^ (mixed >> np.uint64(32))) * _FACTORS[2]
-        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
-        digests[first : first + _PART_ROWS] = np.diff(sums[part.indptr])
-    return digests
 
 
 def note_repeated_rows(digests: U64, valid: Labelled, *, strict: bool) -> None:

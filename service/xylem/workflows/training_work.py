@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from xylem.base import Crew, Dataset, OnProgress
 from xylem.evaluation import Labelled
 from xylem.thresholds import ProgressiveThresholds, ThresholdDatabase
@@ -21,9 +24,9 @@ from xylem.workflows.prepared import (
     PreparedSource,
     warnings_of,
 )
-from xylem.workflows.request import Chosen
-from xylem.workflows.request import TrainRequest as TrainRequest
+from xylem.workflows.request import Chosen, TrainRequest
 from xylem_store import (
+    ROWS,
     Draft,
     Manifest,
     Model,
@@ -132,10 +135,19 @@ class TrainingWork:
 
         With `vectors.weight=auto` rows may have turned out better without.
         """
-        encoder = self.chosen.encoder
-        if encoder is None or not self.source.featurizer.tail_features:
+        if self.chosen.encoder is None or not self.source.featurizer.tail_features:
             return dataset
-        return with_vectors(dataset, encoder, self.crew, self.on_progress, self.store)
+        return with_vectors(dataset, self.chosen.encoder, self.crew, self.on_progress, self.store)
+
+    @property
+    def row_digests(self) -> dict[str, NDArray[Any]]:
+        """Return the array of the rows that the version has seen; its base has seen some too."""
+        name = f"{ROWS}/digests"  # combine reads it
+        digests = [self.source.digests.astype(np.uint32)]
+        if self.continuation is not None:
+            digests.append(self.continuation.base.arrays.get(name, digests[0]))
+        seen = np.unique(np.concatenate(digests))
+        return {name: seen} if len(seen) else {}
 
     @property
     def warnings(self) -> list[str]:

@@ -20,8 +20,9 @@ from xylem.datasets import DataStream, read_dataset
 from xylem.datasets.column_guess import options_of, understood
 from xylem.datasets.files import open_data
 from xylem.evaluation import Labelled
+from xylem.evaluation.labelled import digests_of
 from xylem.python.from_memory import dataset_from_memory
-from xylem.workflows.labelled import digests_of, note_repeated_rows
+from xylem.workflows.labelled import note_repeated_rows
 
 FLAGS = [
     (i, text, *(int(name in labels) for name in LABELS)) for i, (text, labels) in enumerate(ROWS)

@@ -18,7 +18,7 @@ from tests.helpers.near_rows import (
 from tests.oracles.problems import dense_labels, to_rows
 
 from xylem.base.rows import SparseRows
-from xylem.vocabulary import reranking
+from xylem.vocabulary import folds
 from xylem.vocabulary.near_rows import (
     ALIKE,
     FEATURES_MAX,
@@ -204,13 +204,13 @@ def test_groups_are_of_rows_that_are_alike(
     assert np.bincount(few).max() == 4
     same = SparseRows(np.arange(101), np.zeros(100, np.int32), np.ones(100, np.float32), 3)
     empty = SparseRows(np.zeros(101, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 3)
-    assert [len(part) for part in reranking.divide(same, 1)] == [20] * 5
-    assert sum(map(len, reranking.divide(empty, 1))) == 100 == len(np.unique(group_alike(empty)))
+    assert [len(part) for part in folds.divide(same, 1)] == [20] * 5
+    assert sum(map(len, folds.divide(empty, 1))) == 100 == len(np.unique(group_alike(empty)))
 
 
 @pytest.mark.parametrize("n_rows", [100, 2003])
 def test_parts_hold_all_rows_once_and_rows_alike_together(seed: int, n_rows: int) -> None:
-    parts = reranking.divide(rows_with_alike(seed, n_rows), seed)
+    parts = folds.divide(rows_with_alike(seed, n_rows), seed)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(n_rows))
     assert min(map(len, parts)) > n_rows / 10
     part_of = {row: number for number, part in enumerate(parts) for row in part.tolist()}

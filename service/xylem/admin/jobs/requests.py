@@ -279,6 +279,7 @@ class CombineJob(FittingJob, ConceptFields):
     data     rows that no member was trained on
     members  versions of the store, as "NAME" or "NAME@VERSION"
     rerank   a file: the rows that the first member was trained on
+    folds    whether members that were trained on `data` are trained again by folds
     """
 
     members: Annotated[list[Name], Field(min_length=1, max_length=MEMBERS_MAX)]
@@ -287,6 +288,7 @@ class CombineJob(FittingJob, ConceptFields):
     beam_width: Annotated[int, Field(ge=1, le=BEAM_MAX)] | None = None
     ranker: Literal["auto", "boosted", "linear"] = "auto"
     rerank: Name | None = None
+    folds: bool = False
 
     @property
     def bases(self) -> list[str]:

@@ -47,6 +47,7 @@ from xylem.workflows import (
     TrainRequest,
     carry_thresholds,
     extend_and_publish,
+    part_trainer,
     train_and_publish,
 )
 from xylem.workflows import tune as tune_version
@@ -356,6 +357,7 @@ def _combine(publication: Publication, request: CombineJob) -> None:
         vocabulary=None if request.vocabulary is None else find(request.vocabulary, "vocabulary"),
         key_kind=request.by or URI,
         rerank=None if request.rerank is None else find(request.rerank, "rerank"),
+        trainer_of=part_trainer if request.folds else None,
         columns=_columns(request),
         **request.model_dump(include={"language", "candidates", "beam_width", "ranker", "seed"}),
         **publication.marks(request),

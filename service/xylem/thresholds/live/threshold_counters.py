@@ -250,7 +250,7 @@ class ThresholdCounters:
         mask = None
         if self.aim.objective != "macro":
             search_threshold = float(self.start.score_of(np.array(LEAST)))
-            mask = self._traversal.label_mask(among=allowed) if len(allowed) else None
+            mask = self._traversal.label_mask(allowed) if len(allowed) else None
         columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
         n_counted = 0
         try:
