@@ -14,7 +14,7 @@ from tests.helpers.served_models import publish_model, reply_of
 from tests.helpers.servers import KEY, Connection, ServerProcess, busy, wait_for
 
 from xylem.client import Client
-from xylem.errors import XylemError
+from xylem.errors import ProblemError
 from xylem.serving.live.opening import open_version
 from xylem_store.alias import PARTS
 from xylem_store.errors import StoreError
@@ -171,5 +171,5 @@ def test_a_client_loads_and_unloads(tmp_path: Path) -> None:
         assert opened() == {"m5"}
         admin.unload_model("m5")
         assert opened() == set()
-        with pytest.raises(XylemError, match="expected one of the store, found 'm99'"):
+        with pytest.raises(ProblemError, match="expected one of the store, found 'm99'"):
             admin.load_model("m99")
