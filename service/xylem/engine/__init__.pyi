@@ -49,14 +49,13 @@ from .features.rows import finish_rows as finish_rows
 from .features.rows import idf_of as idf_of
 from .features.rows import rows_of_csr as rows_of_csr
 from .features.tables import FeatureNames as FeatureNames
-from .features.tables import take_names as take_names
 from .features.tfidf import TfidfFeaturizer as TfidfFeaturizer
 from .features.tfidf import fit_tfidf as fit_tfidf
 from .features.vectors import VectorParameters as VectorParameters
+from .features.word_forms import WordNumbers as WordNumbers
 from .features.word_forms import WordReader as WordReader
 from .features.word_forms import fit_forms as fit_forms
 from .features.word_forms import forms_of_list as forms_of_list
-from .features.word_numbers import WordNumbers as WordNumbers
 from .features.words import Words as Words
 from .features.words import texts_between as texts_between
 from .forest_predictor import ForestPredictor as ForestPredictor
