@@ -7,18 +7,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.base import BadInput, UnsupportedOption, log, public_message_of
 from xylem.engine import Branch, label_ids
 from xylem.serving.batches.lines import dump
 from xylem.serving.dialects.predict.schema import InfoQuery
 from xylem_store import (
+    I32,
+    I64,
     NAME,
     NOTATION,
     OTHER_NAME,
+    U8,
     UNDETERMINED,
     URI,
+    Bools,
     LabelInfo,
     NameTable,
     Store,
@@ -41,13 +44,14 @@ class LabelFacts(NamedTuple):
     """
 
     info: LabelInfo
-    subjects: NDArray[np.int32]
-    allowed: NDArray[np.uint8] | None = None
+    subjects: I32
+    allowed: U8 | None = None
 
     def name(self, label: int, languages: Sequence[str]) -> str | None:
         """Return a label's name in the first of some languages that has one, or None."""
-        names = (self.text(label, NAME + language) for language in languages)
-        return next(filter(None, names), None)
+        return next(
+            filter(None, (self.text(label, NAME + language) for language in languages)), None
+        )
 
     def languages_in(self, order: str | None, error: type[BadInput] = BadInput) -> tuple[str, ...]:
         """Return the languages that an order of them names: the first that has a name counts.
@@ -118,8 +122,8 @@ class LiveLabelInfo:
         self,
         items: Sequence[str | Branch],
         place: Callable[[int], str],
-        allowed: NDArray[np.uint8] | None = None,
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        allowed: U8 | None = None,
+    ) -> tuple[I32, I64]:
         """Return the labels that items of a list mean, as `xylem.engine.label_ids` does."""
         facts = self.current
         return label_ids(self.labels, items, place, facts and facts.info, allowed)
@@ -236,11 +240,15 @@ def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOption
         return None
     facts = live.current
     if facts is None:
-        expected = "expected a model with label info, found none: call xylem models label-info"
-        option = "label_info" if language is None else "language"
-        raise UnsupportedOption(f"{expected} {live.model} FILE").with_path(option)
-    languages = None if language is None else facts.languages_in(language, UnsupportedOption)
-    return LabelInfoOptions(facts, languages, query.label_info)
+        raise UnsupportedOption(
+            "expected a model with label info, found none: call xylem models label-info "
+            f"{live.model} FILE"
+        ).with_path("label_info" if language is None else "language")
+    return LabelInfoOptions(
+        facts,
+        None if language is None else facts.languages_in(language, UnsupportedOption),
+        query.label_info,
+    )
 
 
 def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
@@ -250,7 +258,7 @@ def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
     return facts.info.head.languages, facts.info.head.language or UNDETERMINED
 
 
-def members_of(options: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
+def members_of(options: LabelInfoOptions, labels: I32) -> list[bytes]:
     """Return the label info of each label as JSON members: an object without its braces."""
     members_by_label = {
         label: dump(label_description(options, label))[1:-1] for label in set(labels.tolist())
@@ -272,7 +280,7 @@ def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
     return members
 
 
-def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
+def labels_with_name_part(options: LabelInfoOptions, part: str) -> Bools:
     """Return bool[K]: the labels with `part` in a name, in capitals or not.
 
     The search covers the name of a label in the first language of the options that has one, as
@@ -288,5 +296,5 @@ def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bo
                 matches |= is_unnamed & names_with(info.texts(column), info.utf8, part)
         if not options.in_full:
             is_unnamed &= np.diff(info.texts(f"{NAME}{language}")) == 0
-    is_match: NDArray[np.bool_] = np.append(matches, False)[options.facts.subjects]
+    is_match: Bools = np.append(matches, False)[options.facts.subjects]
     return is_match
