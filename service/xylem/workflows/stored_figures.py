@@ -82,17 +82,16 @@ def group_figures(
                 if first.any()
                 else None
             )
+        first_hits = is_true & in_band & (rank < RECALL_K)
         bands.append(
             {
                 kind: name,
                 "labels": int(members.sum()),
                 "support": round(support),
                 **shares,
-                f"R@{RECALL_K}": 100.0
-                * float(weights[is_true & in_band & (rank < RECALL_K)].sum())
-                / support
-                if support
-                else None,
+                f"R@{RECALL_K}": (
+                    100.0 * float(weights[first_hits].sum()) / support if support else None
+                ),
                 "macro_f": 100.0 * float(f[members].mean()),
             }
         )

@@ -253,9 +253,9 @@ def test_a_combination_is_the_command_s(tmp_path: Path) -> None:
     assert model.save(tmp_path / "other", "saved") == 1
     assert xylem.load(tmp_path / "other", "saved").predict(texts, top_r=7) == expected
     near = xylem.combine(members[:1], None, *valid, rerank=train)
-    assert (
-        near.report["combined"]["rerank"]["kept"] in (True, False) and "warnings" not in near.report
-    )
+    assert near.report["combined"]["rerank"]["kept"] in (True, False)
+    warnings = near.report.get("warnings", [])  # a few of the drawn texts are in both files
+    assert all("they are left out" in warning for warning in warnings)
     with pytest.raises(BadInput, match="member member1@1: expected a version of trees"):
         xylem.combine([model], names, *valid)
     for options, fault in (
