@@ -23,11 +23,13 @@ from xylem.evaluation import (
     ModelAnswers,
     PredictedRows,
     compare_answers,
+    labelled_dataset,
 )
 from xylem.thresholds import ThresholdDatabase, request_of
 from xylem.trainers import matrix_of
 from xylem.vocabulary import (
     CombineRequest,
+    combine_dataset,
     featurizer_of,
     read_concepts,
     read_label_info,
@@ -35,7 +37,7 @@ from xylem.vocabulary import (
 from xylem.workflows.evaluate import TOP_R
 from xylem.workflows.learning_rows import LearningRows, dataset_of, read_learning_rows
 from xylem.workflows.recipe import Recipe
-from xylem.workflows.train import parent_in
+from xylem.workflows.train import parent_in, train_dataset
 from xylem.workflows.training_work import MADE_LATER
 from xylem.workflows.tuning import tune
 from xylem_store import (

@@ -57,7 +57,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Source(_Part):
+class RecipeSource(_Part):
     """A file of rows, and what they teach.
 
     role  "judge": documents like those that will come. They teach all members and the ranker, and
@@ -96,7 +96,7 @@ class Recipe(_Part):
     vocabulary: str
     language: str | None = None
     by: str = URI
-    sources: Annotated[tuple[Source, ...], Field(min_length=1, max_length=SOURCES_MAX)]
+    sources: Annotated[tuple[RecipeSource, ...], Field(min_length=1, max_length=SOURCES_MAX)]
     reading: dict[str, Any] = {}
     parameters: dict[str, bool | int | float | str | None] = {}
     candidates: Annotated[int, Field(ge=1, le=1000)] = 50
