@@ -34,8 +34,7 @@ from benchmarks.data import prepare
 from benchmarks.ours import labels_of, rows_of
 from benchmarks.runs import spread
 from xylem.base.executors.local import Crew
-from xylem.base.executors.steps import Calls
-from xylem.base.executors.values import n_bytes
+from xylem.base.executors.steps import Calls, n_bytes
 from xylem.datasets.data_stream import DataStream
 from xylem.extras.ray.crew import BUNDLE_MAX, BUNDLE_SECONDS
 from xylem.trainers import fit, parse_parameters

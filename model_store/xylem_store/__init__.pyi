@@ -4,7 +4,6 @@ from .alias import DENIED_MAX as DENIED_MAX
 from .alias import PARTS as PARTS
 from .alias import Alias as Alias
 from .alias import Change as Change
-from .alias import LabelChange as LabelChange
 from .alias import TrafficShare as TrafficShare
 from .alias import canary_promoted as canary_promoted
 from .alias import denying as denying
@@ -191,7 +190,6 @@ from .manifest import Manifest as Manifest
 from .manifest import Parameter as Parameter
 from .manifest import TrainerInfo as TrainerInfo
 from .manifest import has_calibration as has_calibration
-from .manifest import manifest_digest as manifest_digest
 from .manifest import member_arrays as member_arrays
 from .manifest import member_prefix as member_prefix
 from .members import BEAM_MAX as BEAM_MAX

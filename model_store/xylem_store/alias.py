@@ -27,14 +27,11 @@ from xylem_store.errors import (
 from xylem_store.identifiers import VERSION_MAX
 from xylem_store.names import build_names
 
-PARTS = 10_000
-"""Weights and shares are stored as whole multiples of 1 / PARTS."""
+PARTS = 10_000  # weights and shares are stored as whole multiples of 1 / PARTS
 
-BEFORE_MAX = 32
-"""The most earlier versions that an alias remembers."""
+BEFORE_MAX = 32  # the most earlier versions that an alias remembers
 
-DENIED_MAX = 10_000
-"""The most labels that an alias may deny."""
+DENIED_MAX = 10_000  # the most labels that an alias may deny
 
 ALIAS_BYTES_MAX = 1 << 20
 """The most bytes of an alias's document; nearly all of it may be names of denied labels."""
@@ -85,22 +82,20 @@ class Alias(NamedTuple):
 
     def roles_of(self, version: int) -> list[str]:
         """Return the roles of a version besides being named: `canary`, `shadow`, both or none."""
-        roles = {"canary": self.canary, "shadow": self.shadow}
         return [
-            role for role, share in roles.items() if share is not None and share.version == version
+            role
+            for role, share in {"canary": self.canary, "shadow": self.shadow}.items()
+            if share is not None and share.version == version
         ]
 
     def split(self) -> dict[str, Any]:
         """Return the canary and the shadow for JSON, their parts as fractions of 1."""
-        canary = self.canary and {
-            "version": self.canary.version,
-            "weight": self.canary.parts / PARTS,
+        return {
+            "canary": self.canary
+            and {"version": self.canary.version, "weight": self.canary.parts / PARTS},
+            "shadow": self.shadow
+            and {"version": self.shadow.version, "share": self.shadow.parts / PARTS},
         }
-        shadow = self.shadow and {
-            "version": self.shadow.version,
-            "share": self.shadow.parts / PARTS,
-        }
-        return {"canary": canary, "shadow": shadow}
 
     def check(self) -> None:
         """Check that versions and parts fit together.
@@ -116,8 +111,9 @@ class Alias(NamedTuple):
                     f"{role}: expected 1 to {parts_max} of {PARTS} parts, found {share.parts}"
                 )
             if share.version == self.version:
-                expected = "another version than the alias names"
-                raise BadSplit(f"{role}: expected {expected}, found {share.version}")
+                raise BadSplit(
+                    f"{role}: expected another version than the alias names, found {share.version}"
+                )
         if self.denied and (size := len(render_alias(self))) > ALIAS_BYTES_MAX:
             raise BadNames(
                 f"expected denied labels of at most {ALIAS_BYTES_MAX} bytes, found {size}"
@@ -317,8 +313,8 @@ def parts_of(name: str, fraction: float) -> int:
         return PARTS
     parts = round(fraction * PARTS) if 0 < fraction < 1 else 0
     if not 0 < parts < PARTS or abs(fraction * PARTS - parts) > 1e-6:  # rounding of doubles
-        expected = (
-            f"a multiple of {1 / PARTS:g} above 0 and {'at most' if name == 'share' else 'below'} 1"
+        raise BadSplit(
+            f"{name}: expected a multiple of {1 / PARTS:g} above 0 and "
+            f"{'at most' if name == 'share' else 'below'} 1, found {fraction:g}"
         )
-        raise BadSplit(f"{name}: expected {expected}, found {fraction:g}")
     return parts

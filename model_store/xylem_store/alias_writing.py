@@ -115,8 +115,9 @@ class AliasWriter:
         An alias whose file is damaged is made again, without its history and without denied labels.
         Raises what `change_alias` raises.
         """
-        change = promoted(check_version(version))
-        return self.change_alias(name, alias, PROMOTED, change, cause, create=True)
+        return self.change_alias(
+            name, alias, PROMOTED, promoted(check_version(version)), cause, create=True
+        )
 
     def rollback(
         self, name: str, alias: str = LATEST, to: int | None = None, cause: Cause | None = None
@@ -222,15 +223,13 @@ class AliasWriter:
             data = data[data.find(b"\n") + 1 :]
             self._append(stage / MOVES, data)
             self._fs.rename(stage / MOVES, path)
-        is_cut_off = data and not data.endswith(b"\n")
-        self._append(path, b"".join([b"\n", *lines] if is_cut_off else lines))
+        self._append(
+            path, b"".join([b"\n", *lines] if data and not data.endswith(b"\n") else lines)
+        )
         self._fs.fsync_dir(self._files.home(name))
         return number + len(moves)
 
     def _append(self, path: Path, data: Buffer) -> None:
-        fd = self._fs.append(path)
-        try:
+        with self._fs.closing(self._fs.append(path)) as fd:
             self._fs.write(fd, data)
             self._fs.fsync(fd)
-        finally:
-            self._fs.close(fd)

@@ -15,8 +15,7 @@ from xylem_store.errors import Corrupt
 from xylem_store.fs import FileSystem, Mapped, read_head, write_file
 
 ALIGNMENT = 64  # bytes; the data of a file begin at a multiple
-HEADER_BYTES_MAX = 1024
-"""The longest header of a file, including magic and length."""
+HEADER_BYTES_MAX = 1024  # the longest header of a file, including magic and length
 
 ARRAY_BYTES_MAX = 1 << 46
 """The most bytes of an array; far from where a product of sizes could overflow an int64."""
@@ -82,8 +81,12 @@ def info_of(name: str, array: NDArray[Any]) -> ArrayInfo:
     digest = hashlib.sha256()
     for piece in _pieces_of(name, array):
         digest.update(piece)
-    n_bytes = len(header_of(array.dtype.name, array.shape)) + array.nbytes
-    return ArrayInfo(array.dtype.name, array.shape, n_bytes, digest.hexdigest())
+    return ArrayInfo(
+        array.dtype.name,
+        array.shape,
+        len(header_of(array.dtype.name, array.shape)) + array.nbytes,
+        digest.hexdigest(),
+    )
 
 
 def _pieces_of(name: str, array: NDArray[Any]) -> Iterator[bytes | memoryview]:
@@ -190,8 +193,14 @@ def take_group(
         if isinstance(size, str):
             other, _, addend = size.partition("+")
             size = array_named(arrays, f"{group}/{other}").size + int(addend or 0)
-        shape = (size, *(None,) * (kind.dims - 1))
-        views.append(take(arrays, f"{group}/{field}", np.dtype(kind.dtype).name, shape))
+        views.append(
+            take(
+                arrays,
+                f"{group}/{field}",
+                np.dtype(kind.dtype).name,
+                (size, *(None,) * (kind.dims - 1)),
+            )
+        )
     return struct(*views)
 
 
@@ -222,8 +231,11 @@ def check_lists(group: str, struct: Any, ptr_name: str, ids_name: str, n_ids: in
     ids = getattr(struct, ids_name)
     check_offsets(f"{group}/{ptr_name}", ptr, len(ids))
     if (index := _id_fault(ptr, ids, n_ids)) >= 0:
-        expected = f"{ids_name} below {n_ids}, ascending in its list"
-        raise Corrupt(element_name(f"{group}/{ids_name}", index), expected, int(ids[index]))
+        raise Corrupt(
+            element_name(f"{group}/{ids_name}", index),
+            f"{ids_name} below {n_ids}, ascending in its list",
+            int(ids[index]),
+        )
 
 
 def check_offsets(name: str, offsets: I64, last: int) -> None:

@@ -110,8 +110,12 @@ def check_bounds(
             size = len(array_named(arrays, bound.sized_by))
         size += bound.size_offset
         if not bound.ascends:
-            fits = (flat >= bound.least) & (flat < size)
-            check_all(name, fits, f"a number from {bound.least} to {size - 1}", flat)
+            check_all(
+                name,
+                (flat >= bound.least) & (flat < size),
+                f"a number from {bound.least} to {size - 1}",
+                flat,
+            )
         elif not len(flat):
             raise Corrupt(file_name(name), "one offset or more", "none")
         else:

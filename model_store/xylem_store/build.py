@@ -55,8 +55,10 @@ def store_weights(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:
 def to_bfloat16(weights: F32) -> U16:
     """Return the weights as bfloat16, the upper halves of their bits; to nearest, ties to even."""
     bits = np.ascontiguousarray(weights, np.float32).view(np.uint32)
-    odd = bits >> np.uint32(16) & np.uint32(1)
-    return ((bits.astype(np.uint64) + np.uint64(0x7FFF) + odd) >> np.uint64(16)).astype(np.uint16)
+    return (
+        (bits.astype(np.uint64) + np.uint64(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1)))
+        >> np.uint64(16)
+    ).astype(np.uint16)
 
 
 @kernel
@@ -101,8 +103,7 @@ def _units(weight: np.float32, scale: np.float32) -> np.int8:
     return np.int8(min(max(np.rint(weight / scale), -INT8_MAX), INT8_MAX))
 
 
-DENSE_SHARE = 6
-"""A row is dense if at least one in this many of its (padded) children has a weight."""
+DENSE_SHARE = 6  # a row is dense if at least one in this many of its (padded) children has a weight
 
 _NO_FAULT, _UNORDERED, _NO_CHILD, _NOT_FINITE = range(4)
 
@@ -151,18 +152,20 @@ def build_ensemble(
     bias[len(trees) :] = np.concatenate(
         [np.empty(0, np.float32), *(chunk.bias for chunk in chunks if chunk is not None)]
     )
-    ensemble = TreeEnsemble(
-        child_ptr=child_ptr.astype(np.int32),
-        parent=parent,
-        node_label=node_label,
-        label_leaf=_label_leaf(trees, tree_of, node_label, n_labels),
-        node_chunk=node_chunk,
-        node_bias=bias,
-        node_scale=np.empty(0, np.float32),
-        **packed,
-        **_pack_leaves(trees, tree_of, local_of),
+    return store_weights(
+        TreeEnsemble(
+            child_ptr=child_ptr.astype(np.int32),
+            parent=parent,
+            node_label=node_label,
+            label_leaf=_label_leaf(trees, tree_of, node_label, n_labels),
+            node_chunk=node_chunk,
+            node_bias=bias,
+            node_scale=np.empty(0, np.float32),
+            **packed,
+            **_pack_leaves(trees, tree_of, local_of),
+        ),
+        weights,
     )
-    return store_weights(ensemble, weights)
 
 
 def put_chunks(new: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsemble:

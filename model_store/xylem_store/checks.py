@@ -130,10 +130,10 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
     if has_rerank(arrays):
         check_rerank(assemble_rerank(manifest, arrays), manifest.n_features)
     check_calibration(assemble_calibration(manifest, arrays))
-    bounded_arrays = {
-        name: array for name, array in direct_arrays.items() if not name.startswith(AT_REST)
-    }
-    check_bounds(bounded_arrays, {"n_features": manifest.n_features, "n_columns": n_columns})
+    check_bounds(
+        {name: array for name, array in direct_arrays.items() if not name.startswith(AT_REST)},
+        {"n_features": manifest.n_features, "n_columns": n_columns},
+    )
     read_report(arrays)
 
 
@@ -212,11 +212,16 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) 
     n_features  of the rows that the trees take
     """
     e = ensemble
-    n_labels = manifest.n_labels
     _check_forest(e, manifest.n_trees)
-    is_label_tree = manifest.kind == "label-tree"
     _refuse(
-        _check_labels(e.child_ptr, e.parent, e.node_label, e.label_leaf, is_label_tree, n_labels)
+        _check_labels(
+            e.child_ptr,
+            e.parent,
+            e.node_label,
+            e.label_leaf,
+            manifest.kind == "label-tree",
+            manifest.n_labels,
+        )
     )
     for name, size in (
         ("block_ptr", len(e.blocks)),
@@ -225,12 +230,19 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) 
         ("dense_ptr", len(e.dense) - LANES),
     ):
         check_offsets(f"{ENSEMBLE}/{name}", getattr(e, name), size)
-    check_lists(ENSEMBLE, e, "leaf_ptr", "leaf_label", n_labels)
+    check_lists(ENSEMBLE, e, "leaf_ptr", "leaf_label", manifest.n_labels)
     if len(e.leaf_value) != len(e.leaf_label):
-        where = file_name(f"{ENSEMBLE}/leaf_value")
-        raise Corrupt(where, f"{len(e.leaf_label)} values, one a label", len(e.leaf_value))
-    is_share = (e.leaf_value >= 0) & (e.leaf_value <= 1)
-    check_all(f"{ENSEMBLE}/leaf_value", is_share, "values from 0 to 1", e.leaf_value)
+        raise Corrupt(
+            file_name(f"{ENSEMBLE}/leaf_value"),
+            f"{len(e.leaf_label)} values, one a label",
+            len(e.leaf_value),
+        )
+    check_all(
+        f"{ENSEMBLE}/leaf_value",
+        (e.leaf_value >= 0) & (e.leaf_value <= 1),
+        "values from 0 to 1",
+        e.leaf_value,
+    )
     check_all(
         f"{ENSEMBLE}/node_scale", e.node_scale >= 0, "a finite number, 0 or more", e.node_scale
     )
@@ -262,9 +274,11 @@ def _check_forest(e: TreeEnsemble, n_trees: int) -> None:
     if ptr[0] != n_trees or ptr[-1] != n_nodes:
         expected = f"the number of trees, {n_trees}, first, the number of nodes, {n_nodes}, last"
         raise Corrupt(element_name(f"{ENSEMBLE}/child_ptr", 0), expected, f"{ptr[0]} and {ptr[-1]}")
-    follows = (end == first) | ((end > first) & (first > nodes))
     check_all(
-        f"{ENSEMBLE}/child_ptr", follows, "ascending offsets, each child after its parent", first
+        f"{ENSEMBLE}/child_ptr",
+        (end == first) | ((end > first) & (first > nodes)),
+        "ascending offsets, each child after its parent",
+        first,
     )
     parent = np.concatenate([np.full(n_trees, -1, np.int32), np.repeat(nodes, end - first)])
     expected = "-1 at a root, else the node whose children this node is among"
@@ -281,9 +295,11 @@ def _check_forest(e: TreeEnsemble, n_trees: int) -> None:
             n_inner,
         )
     if len(e.leaf_ptr) > 1:
-        is_empty = e.leaf_ptr[1:] == e.leaf_ptr[:-1]
         check_all(
-            f"{ENSEMBLE}/leaf_ptr", is_empty | ~is_inner, "no labels at an inner node", e.leaf_ptr
+            f"{ENSEMBLE}/leaf_ptr",
+            (e.leaf_ptr[1:] == e.leaf_ptr[:-1]) | ~is_inner,
+            "no labels at an inner node",
+            e.leaf_ptr,
         )
 
 

@@ -16,8 +16,7 @@ from xylem_store.compiled.bits import (
 from xylem_store.compiled.decorators import inlined, kernel
 from xylem_store.ensemble import TreeEnsemble
 
-CHUNK_WORDS_MAX = (1 << 31) - 1
-"""The most sparse words of a chunk: row_ptr is int32."""
+CHUNK_WORDS_MAX = (1 << 31) - 1  # the most sparse words of a chunk: row_ptr is int32
 
 Fault = tuple[int, int, int]
 

@@ -27,25 +27,30 @@ class OldTree(NamedTuple):
 
 def trees_of(ensemble: TreeEnsemble) -> list[OldTree]:
     """Return the shapes of the trees of an ensemble."""
-    n_trees = int(ensemble.child_ptr[0])
-    parent = ensemble.parent
-    tree_of = np.arange(len(parent))
-    while (parents := parent[tree_of]).max() >= 0:
+    tree_of = np.arange(len(ensemble.parent))
+    while (parents := ensemble.parent[tree_of]).max() >= 0:
         tree_of = np.where(parents >= 0, parents, tree_of)
     counts = np.diff(ensemble.child_ptr)
     trees = []
-    for tree in range(n_trees):
+    for tree in range(int(ensemble.child_ptr[0])):
         nodes = np.flatnonzero(tree_of == tree)
-        child_ptr = (1 + np.concatenate([[0], np.cumsum(counts[nodes])])).astype(np.int32)
-        trees.append(OldTree(child_ptr, ensemble.node_label[nodes], nodes))
+        trees.append(
+            OldTree(
+                (1 + np.concatenate([[0], np.cumsum(counts[nodes])])).astype(np.int32),
+                ensemble.node_label[nodes],
+                nodes,
+            )
+        )
     return trees
 
 
 def tree_digest(ensemble: TreeEnsemble) -> str:
     """Return 64 hexadecimal digits that identify the shape of the trees and the leaves' labels."""
-    parts = ensemble.child_ptr, ensemble.node_label
     return hashlib.sha256(
-        b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+        b"".join(
+            np.ascontiguousarray(part).tobytes()
+            for part in (ensemble.child_ptr, ensemble.node_label)
+        )
     ).hexdigest()
 
 
@@ -84,9 +89,12 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
     is_nonempty = np.diff(row_ptr) > 0
     if len(ensemble.node_scale):
         weight = weight * ensemble.node_scale[first:last][child]
-    bias = ensemble.node_bias[first:last].copy()
     return Chunk(
-        features[is_nonempty], np.append(row_ptr[:-1][is_nonempty], n), child, weight, bias
+        features[is_nonempty],
+        np.append(row_ptr[:-1][is_nonempty], n),
+        child,
+        weight,
+        ensemble.node_bias[first:last].copy(),
     )
 
 
@@ -145,8 +153,9 @@ def dense_weights(ensemble: TreeEnsemble, node: int, n_features: int) -> NDArray
 
 def _bits(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """Return the bits of n words, bool[32 n], the lowest bit of each word first."""
-    as_bytes = np.ascontiguousarray(words, "<u4").view(np.uint8)
-    return np.unpackbits(as_bytes, bitorder="little").view(np.bool_)
+    return np.unpackbits(np.ascontiguousarray(words, "<u4").view(np.uint8), bitorder="little").view(
+        np.bool_
+    )
 
 
 def as_float(stored: NDArray[Any]) -> NDArray[np.float32]:

@@ -107,8 +107,9 @@ class EncoderInfo(NamedTuple):
 
     def render(self) -> bytes:
         """Return the bytes of its document."""
-        entries = {name: info._asdict() for name, info in self.arrays.items()}
-        return render_sealed({"arrays": entries})
+        return render_sealed(
+            {"arrays": {name: info._asdict() for name, info in self.arrays.items()}}
+        )
 
 
 def remove_unused(fs: FileSystem, root: Path) -> None:
@@ -122,7 +123,7 @@ def remove_unused(fs: FileSystem, root: Path) -> None:
         lock = fs.lock(home / "lock") if folders else None
         if lock is None:
             return
-        try:
+        with fs.closing(lock):
             named_digests = {
                 _parse(name, fs.read(home / entry.name, _DOCUMENT_BYTES_MAX)).digest
                 for entry in fs.entries(home)
@@ -131,8 +132,6 @@ def remove_unused(fs: FileSystem, root: Path) -> None:
             for folder in set(folders) - named_digests:
                 if _n_versions(fs, home / folder) == 0:
                     remove_tree(fs, home / folder)
-        finally:
-            fs.close(lock)
 
 
 class Encoders:
@@ -146,8 +145,11 @@ class Encoders:
 
     def list(self) -> list[EncoderInfo]:
         """Return the encoders that have a name, sorted by it. Raises Corrupt."""
-        entries = self._files.entries(self._home)
-        return [self.info(name) for entry in entries if (name := _name_in(entry.name))]
+        return [
+            self.info(name)
+            for entry in self._files.entries(self._home)
+            if (name := _name_in(entry.name))
+        ]
 
     def info(self, name: str) -> EncoderInfo:
         """Return the encoder of a name. Raises EncoderNotFound, Corrupt or StoreUnreadable."""
@@ -176,8 +178,11 @@ class Encoders:
             except Corrupt as error:
                 raise error.within(f"encoder {name}") from error
             except (FileNotFoundError, NotADirectoryError):
-                where = f"encoder {name}: {file_name(array_name)}"
-                raise Corrupt(where, "a file", "none: add the encoder again") from None
+                raise Corrupt(
+                    f"encoder {name}: {file_name(array_name)}",
+                    "a file",
+                    "none: add the encoder again",
+                ) from None
         return EncoderArrays.among(arrays)
 
     def add(self, name: str, encoder: EncoderArrays) -> EncoderInfo:
@@ -185,14 +190,18 @@ class Encoders:
 
         Raises InvalidName, StoreUnwritable, and Conflict if the name leads to another encoder.
         """
-        arrays = encoder.by_name
-        infos = {array_name: info_of(array_name, array) for array_name, array in arrays.items()}
-        info = EncoderInfo(check_model(name), infos)
+        info = EncoderInfo(
+            check_model(name),
+            {
+                array_name: info_of(array_name, array)
+                for array_name, array in encoder.by_name.items()
+            },
+        )
         document = self._home / f"{name}{_SUFFIX}"
         with self._staging.writing(info.n_bytes), self._staging.stage() as stage:
             self._staging.require_space(info.n_bytes + HEADROOM_BYTES)
             self._fs.mkdir(stage / info.digest)
-            for array_name, array in arrays.items():
+            for array_name, array in encoder.by_name.items():
                 write_array(self._fs, stage / info.digest, array_name, array)
             self._fs.fsync_dir(stage / info.digest)
             write_file(self._fs, stage / document.name, [info.render()])
@@ -204,10 +213,8 @@ class Encoders:
                         f"found {info.digest[:12]}: choose another name, or remove it first"
                     )
                 if not self._files.has(self._home / info.digest):
-                    self._fs.rename(stage / info.digest, self._home / info.digest)
-                    self._fs.fsync_dir(self._home)
-                self._fs.rename(stage / document.name, document)
-                self._fs.fsync_dir(self._home)
+                    self._fs.move(stage / info.digest, self._home / info.digest)
+                self._fs.move(stage / document.name, document)
         return info
 
     def remove(self, name: str) -> EncoderInfo:
@@ -254,8 +261,7 @@ class Encoders:
             for name, file in staged.items():
                 self._fs.link(file, stage / folder.name / file_name(name))
             self._fs.fsync_dir(stage / folder.name)
-            self._fs.rename(stage / folder.name, folder)
-            self._fs.fsync_dir(self._home)
+            self._fs.move(stage / folder.name, folder)
         for name, file in staged.items():
             stored = folder / file_name(name)
             if hashlib.sha256(self._fs.map(stored).data).hexdigest() == infos[name].sha256:
@@ -270,8 +276,9 @@ class Encoders:
 
 def _digest_of(infos: Mapping[str, ArrayInfo]) -> str:
     """Return the SHA-256 of the lines "sha256  name" of an encoder's arrays, sorted by name."""
-    lines = [f"{infos[name].sha256}  {name}\n" for name in _NAMES]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join([f"{infos[name].sha256}  {name}\n" for name in _NAMES]).encode()
+    ).hexdigest()
 
 
 def _parse(name: str, data: bytes) -> EncoderInfo:

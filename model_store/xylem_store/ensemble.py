@@ -153,10 +153,12 @@ def levels_of(child_ptr: NDArray[np.int32], n_roots: int) -> Iterator[range]:
 
 def no_trees() -> TreeEnsemble:
     """Return the ensemble of a version without trees of its own: every array is empty."""
-    roots = np.zeros(1, np.int32)
-    sparse = np.empty(0, np.uint64)
-    dense = np.empty(0, np.float32)
-    return empty_group(TreeEnsemble, child_ptr=roots, sparse=sparse, dense=dense)
+    return empty_group(
+        TreeEnsemble,
+        child_ptr=np.zeros(1, np.int32),
+        sparse=np.empty(0, np.uint64),
+        dense=np.empty(0, np.float32),
+    )
 
 
 class Chunk(NamedTuple):
@@ -184,9 +186,13 @@ class Chunk(NamedTuple):
     ) -> "Chunk":
         """Return the chunk of weights that ascend by feature, and by child within a feature."""
         starts = np.flatnonzero(np.diff(feature, prepend=-1))
-        features = feature[starts].astype(np.int32)
-        row_ptr = np.append(starts, len(feature)).astype(np.int64)
-        return Chunk(features, row_ptr, child.astype(np.int32), weight, bias)
+        return Chunk(
+            feature[starts].astype(np.int32),
+            np.append(starts, len(feature)).astype(np.int64),
+            child.astype(np.int32),
+            weight,
+            bias,
+        )
 
     @property
     def feature(self) -> NDArray[np.int32]:

@@ -34,8 +34,7 @@ from xylem_store.ensemble import TreeEnsemble
 from xylem_store.errors import Corrupt
 from xylem_store.manifest import CALIBRATION, Manifest, has_calibration
 
-KNOTS_MAX = 256
-"""The most knots: each score of an answer is looked up among them."""
+KNOTS_MAX = 256  # the most knots: each score of an answer is looked up among them
 
 
 @handle
@@ -52,8 +51,7 @@ class Calibration(NamedTuple):
     y: F32_1
 
 
-NO_CALIBRATION = empty_group(Calibration)
-"""The calibration of a version that has none."""
+NO_CALIBRATION = empty_group(Calibration)  # the calibration of a version that has none
 
 
 def assemble_calibration(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Calibration:
@@ -84,8 +82,9 @@ def check_calibration(calibration: Calibration) -> None:
         where = f"{CALIBRATION}/{name}"
         if values[0] != 0:
             raise Corrupt(element_name(where, 0), "0", values[0])
-        rises = np.diff(values, prepend=np.float32(-1)) > 0
-        check_all(where, rises, "more than the one before", values)
+        check_all(
+            where, np.diff(values, prepend=np.float32(-1)) > 0, "more than the one before", values
+        )
         last = len(values) - 1
         if values[last] > 1 or (name == "x" and values[last] != 1):
             raise Corrupt(
@@ -117,8 +116,7 @@ class Rerank(NamedTuple):
     parameters: F32_1
 
 
-NO_RERANK = empty_group(Rerank)
-"""The arrays of a version that does not re-rank."""
+NO_RERANK = empty_group(Rerank)  # the arrays of a version that does not re-rank
 
 
 def has_rerank(arrays: Mapping[str, NDArray[Any]]) -> bool:
@@ -133,8 +131,15 @@ def assemble_rerank(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> R
     """
     if manifest.kind != "decision-tree":
         raise Corrupt("manifest.json: arrays", f"no array of {RERANK} in a {manifest.kind}", "one")
-    n = manifest.n_labels
-    return take_group(arrays, RERANK, Rerank, ptr=n + 1, values="features", norm2=n, parameters=2)
+    return take_group(
+        arrays,
+        RERANK,
+        Rerank,
+        ptr=manifest.n_labels + 1,
+        values="features",
+        norm2=manifest.n_labels,
+        parameters=2,
+    )
 
 
 def check_rerank(rerank: Rerank, n_features: int) -> None:
@@ -144,17 +149,19 @@ def check_rerank(rerank: Rerank, n_features: int) -> None:
     """
     check_lists(RERANK, rerank, "ptr", "features", n_features)
     check_all(f"{RERANK}/norm2", rerank.norm2 >= 0, "a square, 0 or more", rerank.norm2)
-    fits = (rerank.parameters >= 0) & (rerank.parameters <= (1, np.inf))
-    expected = "alpha from 0 to 1, then gamma of 0 or more"
-    check_all(f"{RERANK}/parameters", fits, expected, rerank.parameters)
+    check_all(
+        f"{RERANK}/parameters",
+        (rerank.parameters >= 0) & (rerank.parameters <= (1, np.inf)),
+        "alpha from 0 to 1, then gamma of 0 or more",
+        rerank.parameters,
+    )
 
 
 EMBEDDING = "embedding"
 """The prefix of the names of these arrays."""
 
 DIM_MAX = 1024  # the most dimensions: as many as features in a group
-PLACES_MAX = 16
-"""The most places of a window of words."""
+PLACES_MAX = 16  # the most places of a window of words
 
 _EXPONENT = np.uint16(0x7F80)  # bits of a bfloat16 that are all set in inf and NaN
 
@@ -181,8 +188,12 @@ def assemble_embedding(n_features: int, arrays: Mapping[str, NDArray[Any]]) -> E
     Raises Corrupt if an array is missing or does not fit.
     """
     stored = arrays.get(f"{EMBEDDING}/u")
-    is_bfloat16 = stored is not None and stored.dtype == np.uint16
-    u = take(arrays, f"{EMBEDDING}/u", "uint16" if is_bfloat16 else "float32", (None, None))
+    u = take(
+        arrays,
+        f"{EMBEDDING}/u",
+        "uint16" if stored is not None and stored.dtype == np.uint16 else "float32",
+        (None, None),
+    )
     n_words, dim = u.shape
     if not 1 <= dim <= DIM_MAX or n_words < 1:
         raise Corrupt(
@@ -208,15 +219,16 @@ def check_embedding(embedding: Embedding) -> None:
 
     The caller has checked that float32 numbers are finite.
     """
-    u = embedding.u
-    mean = embedding.mean
-    if u.dtype == np.uint16:
-        check_all(f"{EMBEDDING}/u", (u & _EXPONENT) != _EXPONENT, "a finite number", u)
-    check_all(f"{EMBEDDING}/mean", (mean == 0) | (mean == 1), "0 or 1", mean)
+    if embedding.u.dtype == np.uint16:
+        check_all(
+            f"{EMBEDDING}/u", (embedding.u & _EXPONENT) != _EXPONENT, "a finite number", embedding.u
+        )
+    check_all(
+        f"{EMBEDDING}/mean", (embedding.mean == 0) | (embedding.mean == 1), "0 or 1", embedding.mean
+    )
 
 
-TAIL_LEAST = 4
-"""A tail of fewer features is not worth a test of each row."""
+TAIL_LEAST = 4  # a tail of fewer features is not worth a test of each row
 
 _FEW_CHUNKS = 64
 
@@ -241,8 +253,11 @@ def dense_tail(ensemble: TreeEnsemble) -> tuple[int, int]:
         bit = np.uint32(block & 31)
         if not (words[:, 0] >> bit & np.uint32(1)).all():
             break
-        n_before = np.bitwise_count(words[:, 0] & ((np.uint32(1) << bit) - np.uint32(1)))
-        places = ensemble.block_ptr[: len(directory)] + words[:, 1] + n_before
+        places = (
+            ensemble.block_ptr[: len(directory)]
+            + words[:, 1]
+            + np.bitwise_count(words[:, 0] & ((np.uint32(1) << bit) - np.uint32(1)))
+        )
         features = ensemble.blocks[places]
         if block == last_block:
             end = (block << BLOCK_BITS) + int(features[:, 0].max()).bit_length()
@@ -265,6 +280,7 @@ def is_full(ensemble: TreeEnsemble, n_features: int) -> bool:
     every = np.full(n_blocks, 0xFFFFFFFF, np.uint32)
     if n_features % 32:
         every[-1] = (1 << n_features % 32) - 1
-    blocks = ensemble.blocks.reshape(n_chunks, n_blocks, 4)
-    starts = np.arange(n_chunks + 1) * n_blocks
-    return bool((ensemble.block_ptr == starts).all() and (blocks[:, :, :2] == every[:, None]).all())
+    return bool(
+        (ensemble.block_ptr == (np.arange(n_chunks + 1) * n_blocks)).all()
+        and (ensemble.blocks.reshape(n_chunks, n_blocks, 4)[:, :, :2] == every[:, None]).all()
+    )

@@ -44,13 +44,19 @@ class StoreFiles:
 
     def model_names(self) -> list[str]:
         """Return the names of all directories of models."""
-        entries = self.entries(self.root / MODELS)
-        return [entry.name for entry in entries if entry.is_dir and is_model(entry.name)]
+        return [
+            entry.name
+            for entry in self.entries(self.root / MODELS)
+            if entry.is_dir and is_model(entry.name)
+        ]
 
     def alias_names(self, name: str) -> set[str]:
         """Return the aliases of a model that have a document."""
-        entries = self.entries(self.home(name, ALIASES))
-        return {alias for entry in entries if (alias := alias_in(entry.name)) is not None}
+        return {
+            alias
+            for entry in self.entries(self.home(name, ALIASES))
+            if (alias := alias_in(entry.name)) is not None
+        }
 
     def moves(self, name: str) -> bytes:
         """Return the bytes of the moves of a model's aliases."""
@@ -61,10 +67,12 @@ class StoreFiles:
         try:
             self.fs.entries(self.root)
         except OSError as error:
-            kinds = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
-            reason = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
             raise StoreUnreadable.for_path(
-                self.root, "the directory of the models", reason
+                self.root,
+                "the directory of the models",
+                {errno.ENOENT: "none", errno.ENOTDIR: "a file"}.get(error.errno or 0)
+                or error.strerror
+                or type(error).__name__,
             ) from error
 
     def note_change(self, name: str) -> None:
@@ -74,11 +82,8 @@ class StoreFiles:
         """
         path = self.root / JOURNAL
         with contextlib.suppress(OSError):
-            fd = self.fs.append(path)
-            try:
+            with self.fs.closing(self.fs.append(path)) as fd:
                 self.fs.write(fd, f"{name}\n".encode("ascii"))
-            finally:
-                self.fs.close(fd)
             if self.fs.stamp(str(path))[1] > JOURNAL_BYTES_MAX:
                 self.fs.unlink(path)
 

@@ -9,7 +9,6 @@ process.
 """
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import mmap
@@ -17,14 +16,14 @@ import os
 import stat
 import weakref
 from collections.abc import Iterable, Iterator
-from ctypes import c_int, c_long, c_size_t, c_void_p
+from ctypes import CDLL, addressof, c_int, c_long, c_size_t, c_ubyte, c_void_p, get_errno
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from xylem_store.errors import Corrupt, StoreUnreadable
 
 _FAILED = c_void_p(-1).value
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc = CDLL(None, use_errno=True)
 _libc.mmap.restype = c_void_p
 _libc.mmap.argtypes = c_void_p, c_size_t, c_int, c_int, c_int, c_long
 _libc.munmap.argtypes = c_void_p, c_size_t
@@ -40,8 +39,8 @@ def map_bytes(fd: int, n_bytes: int) -> memoryview:
     """
     address = _libc.mmap(None, n_bytes, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     if address == _FAILED:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    mapped = (ctypes.c_ubyte * n_bytes).from_address(address)
+        raise OSError(get_errno(), os.strerror(get_errno()))
+    mapped = (c_ubyte * n_bytes).from_address(address)
     weakref.finalize(mapped, _libc.munmap, address, n_bytes).atexit = False
     return memoryview(mapped).cast("B").toreadonly()
 
@@ -49,7 +48,7 @@ def map_bytes(fd: int, n_bytes: int) -> memoryview:
 def read_head(mapped: memoryview, n_bytes: int) -> bytes:
     """Return the first bytes of a map, without letting the system read megabytes ahead of them."""
     array: Any = mapped.obj
-    address = ctypes.addressof(array)
+    address = addressof(array)
     _libc.madvise(address, len(mapped), mmap.MADV_RANDOM)
     head = bytes(mapped[:n_bytes])
     _libc.madvise(address, len(mapped), mmap.MADV_NORMAL)
@@ -85,8 +84,9 @@ class FileSystem:
 
     def append(self, path: Path) -> int:
         """Return a descriptor to append to a file, which is made if it does not exist."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(path, flags, 0o644)
+        return os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
+        )
 
     def write(self, fd: int, data: Buffer) -> None:
         """Write all of `data`."""
@@ -102,13 +102,18 @@ class FileSystem:
         """Close a descriptor; a lock that it holds is released."""
         os.close(fd)
 
+    @contextlib.contextmanager
+    def closing(self, fd: int) -> Iterator[int]:
+        """Close a descriptor at the end."""
+        try:
+            yield fd
+        finally:
+            self.close(fd)
+
     def fsync_dir(self, path: Path) -> None:
         """Return when the directory's entries are on the medium."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with self.closing(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def mkdir(self, path: Path) -> None:
         """Make one directory."""
@@ -117,6 +122,11 @@ class FileSystem:
     def rename(self, source: Path, target: Path) -> None:
         """Move a file, replacing `target`, or a directory to a new name."""
         source.rename(target)
+
+    def move(self, source: Path, target: Path) -> None:
+        """Rename, and return when the new name is on the medium."""
+        self.rename(source, target)
+        self.fsync_dir(target.parent)
 
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name, which must be on the same file system."""
@@ -146,8 +156,7 @@ class FileSystem:
 
     def names(self, path: str) -> list[str]:
         """Return the names in a directory, sorted; none if it does not exist."""
-        missing = contextlib.suppress(FileNotFoundError, NotADirectoryError)
-        with missing, os.scandir(path) as scan:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as scan:
             return sorted(entry.name for entry in scan)
         return []
 
@@ -220,13 +229,10 @@ def _opened(path: Path) -> Iterator[int]:
 
 def write_file(fs: FileSystem, path: Path, pieces: Iterable[Buffer]) -> None:
     """Write a new file; its bytes (not yet its name) are on the medium when this returns."""
-    fd = fs.create(path)
-    try:
+    with fs.closing(fs.create(path)) as fd:
         for piece in pieces:
             fs.write(fd, piece)
         fs.fsync(fd)
-    finally:
-        fs.close(fd)
 
 
 def make_dirs(fs: FileSystem, root: Path, *names: str) -> Path:
@@ -270,11 +276,11 @@ def reading(root: Path, path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in _NO_FILE:
-            name = _name_within(root, error.filename or path)
-            raise Corrupt(name, "a regular file", "something else") from error
-        reason = error.strerror or type(error).__name__
+            raise Corrupt(
+                _name_within(root, error.filename or path), "a regular file", "something else"
+            ) from error
         raise StoreUnreadable.for_path(
-            path, f"to read {_name_within(root, path)}", reason
+            path, f"to read {_name_within(root, path)}", error.strerror or type(error).__name__
         ) from error
 
 

@@ -73,8 +73,7 @@ def _excerpt(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:80]}... ({len(text)} characters)"
 
 
-LATEST = "latest"
-"""The alias that every publication moves."""
+LATEST = "latest"  # the alias that every publication moves
 
 MODELS = "models"
 VERSIONS = "versions"

@@ -8,7 +8,7 @@ a hash table over the first column.
 import hashlib
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,11 +34,11 @@ from xylem_store.names import (
     build_names,
     check_names,
     check_texts,
+    find_names,
     join_texts,
 )
 
-LABEL_INFO = "label_info"
-"""The file's name in the directory of the model."""
+LABEL_INFO = "label_info"  # the file's name in the directory of the model
 
 URI = "uri"
 NOTATION = "notation"
@@ -51,11 +51,9 @@ Deprecated subjects have the text DEPRECATED in the column of this name, which e
 are such subjects.
 """
 
-NAME_SEPARATOR = " | "
-"""What stands between two other names of a subject."""
+NAME_SEPARATOR = " | "  # what stands between two other names of a subject
 
-UNDETERMINED = "und"
-"""The language of names without a stated language (BCP 47)."""
+UNDETERMINED = "und"  # the language of names without a stated language (BCP 47)
 
 LANGUAGES_MAX = 64
 SUBJECTS_MAX = 1 << 27
@@ -174,6 +172,39 @@ class LabelInfo(NamedTuple):
         ].tolist()
         return subjects
 
+    def under(self, subjects: Iterable[int]) -> NDArray[np.bool_]:
+        """Return which subjects are some subjects or below them, at any depth, bool[n].
+
+        A circle of broader subjects is walked once. Cost: O(n log n).
+        """
+        n_subjects = self.head.n_subjects
+        order = np.argsort(self.broader, kind="stable")
+        narrower = np.repeat(np.arange(n_subjects), np.diff(self.broader_ptr))[order]
+        narrower_ptr = np.searchsorted(self.broader[order], np.arange(n_subjects + 1))
+        is_under = np.zeros(n_subjects, np.bool_)
+        stack = list(subjects)
+        while stack:
+            subject = stack.pop()
+            if not is_under[subject]:
+                is_under[subject] = True
+                stack += narrower[narrower_ptr[subject] : narrower_ptr[subject + 1]].tolist()
+        return is_under
+
+    def find_subjects(self, texts: Iterable[str]) -> dict[str, set[int]]:
+        """Return for each text the subjects with this URI or with this name in any language.
+
+        Raises BadNames for a text that can be no name; its `index` is among the distinct texts.
+        Cost: a pass over all names, however many texts there are.
+        """
+        subjects: dict[str, set[int]] = {text: set() for text in texts}
+        table = build_names(subjects)
+        by_text = list(subjects.values())
+        for column in (URI, *(f"{NAME}{tag}" for tag in self.head.languages)):
+            matches = find_names(table, self.utf8, self.texts(column))
+            for subject in np.flatnonzero(matches >= 0).tolist():
+                by_text[matches[subject]].add(subject)
+        return subjects
+
 
 def is_language(text: str) -> bool:
     """Return whether this can be a language tag as tables have it, in lower case."""
@@ -217,23 +248,29 @@ def build_label_info(
         check_texts(offsets, utf8)
         keys = build_names(key_texts[i] for i in order[:n_keys])
     except BadNames as error:
-        index = None if error.index is None else order[error.index % len(order)]
-        raise BadNames(error.fault, index) from error
+        raise BadNames(
+            error.fault, None if error.index is None else order[error.index % len(order)]
+        ) from error
     ptr, broader = _broader(subjects, order)
     digest = hashlib.sha256()
     for piece in _pieces(offsets, ptr, keys.slots, broader, utf8):
         digest.update(piece)
-    default = language or (languages[0] if languages else "")
-    head = Head(
-        columns=columns,
-        language=default,
-        n_subjects=len(order),
-        n_keys=n_keys,
-        n_texts=len(utf8),
-        n_broader=len(broader),
-        sha256=digest.hexdigest(),
+    return _assemble(
+        Head(
+            columns=columns,
+            language=language or (languages[0] if languages else ""),
+            n_subjects=len(order),
+            n_keys=n_keys,
+            n_texts=len(utf8),
+            n_broader=len(broader),
+            sha256=digest.hexdigest(),
+        ),
+        offsets,
+        ptr,
+        keys.slots,
+        broader,
+        utf8,
     )
-    return _assemble(head, offsets, ptr, keys.slots, broader, utf8)
 
 
 def _columns(languages: Sequence[str], key_column: str) -> tuple[str, ...]:
@@ -382,18 +419,26 @@ def _checked(head: Head, parts: list[NDArray[Any]]) -> LabelInfo:
 
 
 def _assemble(head: Head, offsets: I64, ptr: I64, slots: I32, broader: I32, utf8: U8) -> LabelInfo:
-    keys = NameTable(
-        read_only(offsets[: head.n_keys + 1]), read_only(utf8[: offsets[head.n_keys]]), slots
-    )
     return LabelInfo(
-        head=head, keys=keys, offsets=offsets, utf8=utf8, broader_ptr=ptr, broader=broader
+        head=head,
+        keys=NameTable(
+            read_only(offsets[: head.n_keys + 1]), read_only(utf8[: offsets[head.n_keys]]), slots
+        ),
+        offsets=offsets,
+        utf8=utf8,
+        broader_ptr=ptr,
+        broader=broader,
     )
 
 
 def _sizes(head: Head) -> list[int]:
-    n_texts = len(head.columns) * head.n_subjects + 1
-    n_slots = head.n_keys + head.n_keys // 2 + 1
-    return [8 * n_texts, 8 * (head.n_subjects + 1), 4 * n_slots, 4 * head.n_broader, head.n_texts]
+    return [
+        8 * (len(head.columns) * head.n_subjects + 1),
+        8 * (head.n_subjects + 1),
+        4 * (head.n_keys + head.n_keys // 2 + 1),
+        4 * head.n_broader,
+        head.n_texts,
+    ]
 
 
 def _padded(n_bytes: int) -> int:

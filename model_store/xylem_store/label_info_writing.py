@@ -90,5 +90,4 @@ class LabelInfoWriter:
     def _replace_label_info(self, name: str, staged: Path) -> None:
         with self._staging.locked(name):
             self._reader.require_model(name)
-            self._fs.rename(staged, self._files.home(name) / LABEL_INFO)
-            self._fs.fsync_dir(self._files.home(name))
+            self._fs.move(staged, self._files.home(name) / LABEL_INFO)

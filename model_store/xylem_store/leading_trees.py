@@ -29,14 +29,17 @@ def first_trees(model: Model, n_trees: int) -> Model:
     if n_trees == n_all:
         return model
     ensemble = take_first_trees(model.ensemble, n_trees)
-    manifest = dataclasses.replace(
-        model.manifest,
-        n_trees=n_trees,
-        n_nodes=len(ensemble.parent),
-        n_chunks=len(ensemble.directory),
+    return dataclasses.replace(
+        model,
+        manifest=dataclasses.replace(
+            model.manifest,
+            n_trees=n_trees,
+            n_nodes=len(ensemble.parent),
+            n_chunks=len(ensemble.directory),
+        ),
+        ensemble=ensemble,
+        arrays={**model.arrays, **group_of(ENSEMBLE, ensemble)},
     )
-    arrays = {**model.arrays, **group_of(ENSEMBLE, ensemble)}
-    return dataclasses.replace(model, manifest=manifest, ensemble=ensemble, arrays=arrays)
 
 
 def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
@@ -90,7 +93,7 @@ def _take_ranges(
     indices  ascending
     """
     sizes = (ptr[1:] - ptr[:-1])[indices]
-    breaks = np.flatnonzero(np.diff(indices) != 1) + 1
-    runs = [run for run in np.split(indices, breaks) if len(run)]
-    parts = [values[:0], *(values[ptr[run[0]] : ptr[run[-1] + 1]] for run in runs)]
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), np.concatenate(parts)
+    runs = [run for run in np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1) if len(run)]
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), np.concatenate(
+        [values[:0], *(values[ptr[run[0]] : ptr[run[-1] + 1]] for run in runs)]
+    )

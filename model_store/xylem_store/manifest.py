@@ -54,8 +54,7 @@ TREES_MAX = 1 << 16
 FEATURE_KINDS = ("raw", "named", "tfidf", "hashing", "context", "chars", "words+chars")
 """The kinds of features of versions that hold no others."""
 
-CALIBRATION = "calibration"
-"""The group of the arrays of a calibration: see `xylem_store.extras`."""
+CALIBRATION = "calibration"  # the group of the arrays of a calibration: see `xylem_store.extras`
 
 COMBINED = "combined"
 """The kind of a version that holds other versions, and of its features.
@@ -65,8 +64,7 @@ See `xylem_store.members`.
 
 MEMBERS_MAX = 8  # the most members of a combined version
 COMBINED_ARRAYS_MAX = 512  # arrays of a combined version, including its members'
-WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
-"""The types of weights."""
+WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")  # the types of weights
 
 ROWS = "rows"
 STATE = "state"
@@ -140,8 +138,11 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Return its `manifest_digest`."""
-        return manifest_digest(self)
+        """Return the SHA-256 of the bytes of manifest.json, in hexadecimal.
+
+        It identifies the version: the manifest has the digests of its arrays.
+        """
+        return hashlib.sha256(render_manifest(self)).hexdigest()
 
     @property
     def model_bytes(self) -> int:
@@ -181,14 +182,6 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def manifest_digest(manifest: Manifest) -> str:
-    """Return the SHA-256 of the bytes of manifest.json, in hexadecimal.
-
-    It identifies the version: the manifest has the digests of its arrays.
-    """
-    return hashlib.sha256(render_manifest(manifest)).hexdigest()
-
-
 def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
     """Return the manifest in the bytes of manifest.json and manifest.sha256.
 
@@ -201,14 +194,19 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         raise Corrupt(MANIFEST, f"at most {MANIFEST_BYTES_MAX} bytes", "more")
     document = parse(data, MANIFEST)
     is_combined = document.get("kind") == COMBINED
-    arrays_of = object_of(
-        ARRAY_ENTRY, COMBINED_ARRAYS_MAX if is_combined else ITEMS_MAX, ARRAY_NAME
-    )
-    further = {"members": list_of(record(dict, **_MEMBER), 1, MEMBERS_MAX)} if is_combined else {}
-    facts = record(dict, **_FACTS, arrays=arrays_of, **further)(document, MANIFEST)
-    arrays = facts["arrays"]
+    facts = record(
+        dict,
+        **_FACTS,
+        arrays=object_of(
+            ARRAY_ENTRY, COMBINED_ARRAYS_MAX if is_combined else ITEMS_MAX, ARRAY_NAME
+        ),
+        **{"members": list_of(record(dict, **_MEMBER), 1, MEMBERS_MAX)} if is_combined else {},
+    )(document, MANIFEST)
     members = tuple(
-        _checked(Manifest(**member, arrays=member_arrays(i, arrays)), f"{MANIFEST}: members[{i}]")
+        _checked(
+            Manifest(**member, arrays=member_arrays(i, facts["arrays"])),
+            f"{MANIFEST}: members[{i}]",
+        )
         for i, member in enumerate(facts.pop("members", ()))
     )
     return _checked(Manifest(**facts, members=members), MANIFEST)
@@ -248,8 +246,11 @@ def member_arrays(number: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
 def _schema(value: Any, where: str) -> int:
     version: int = integer(1, VERSION_MAX)(value, where)
     if version != SCHEMA_VERSION:
-        origin = "a newer release wrote it, or a state before 0.1.0; train it again"
-        raise UnsupportedSchema(where, f"schema {SCHEMA_VERSION}", f"{version} ({origin})")
+        raise UnsupportedSchema(
+            where,
+            f"schema {SCHEMA_VERSION}",
+            f"{version} (a newer release wrote it, or a state before 0.1.0; train it again)",
+        )
     return version
 
 
@@ -260,14 +261,14 @@ def _shape(value: Any, where: str) -> tuple[int, ...]:
     return sizes
 
 
-def _is_parameter(value: Any) -> bool:
-    return all(map(is_scalar, value if type(value) is list else [value]))
-
-
 _FINITE = checked("a finite number", lambda value: type(value) in (int, float) and is_scalar(value))
 _COUNT = integer(0, (1 << 63) - 1)
 _PARAMETERS = object_of(
-    checked("a string, number, boolean, null, or a list of such", _is_parameter), ITEMS_MAX
+    checked(
+        "a string, number, boolean, null, or a list of such",
+        lambda value: all(map(is_scalar, value if type(value) is list else [value])),
+    ),
+    ITEMS_MAX,
 )
 _FACTS: dict[str, Check] = {
     "schema_version": _schema,

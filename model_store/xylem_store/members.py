@@ -37,8 +37,7 @@ NODES_MAX = 63
 TREES_MAX = 10_000
 FEATURES_MAX = 256
 
-NO_LABEL = -1
-"""Stands for a label of a member that the combined version does not have."""
+NO_LABEL = -1  # stands for a label of a member that the combined version does not have
 
 
 @handle
@@ -128,8 +127,12 @@ def check_ranker(ranker: Ranker, manifest: Manifest, arrays: Mapping[str, NDArra
             )
     for number in range(len(manifest.members)):
         labels = arrays[map_name(number)]
-        fits = (labels >= NO_LABEL) & (labels < manifest.n_labels)
-        check_all(map_name(number), fits, f"{NO_LABEL} or labels below {manifest.n_labels}", labels)
+        check_all(
+            map_name(number),
+            (labels >= NO_LABEL) & (labels < manifest.n_labels),
+            f"{NO_LABEL} or labels below {manifest.n_labels}",
+            labels,
+        )
         mapped_labels = labels[labels >= 0]
         if len(np.unique(mapped_labels)) < len(mapped_labels):
             raise Corrupt(element_name(map_name(number), 0), "each label once", "one twice")
@@ -155,17 +158,28 @@ def _check_trees(ranker: Ranker, n_features: int) -> None:
     is_offsets = 1 <= len(ptr) <= TREES_MAX + 1 and ptr[0] == 0 and ptr[-1] == n_nodes
     sizes = np.diff(ptr)
     if not is_offsets or (sizes < 1).any() or (sizes > NODES_MAX).any():
-        expected = f"offsets from 0 to {n_nodes} of trees of 1 to {NODES_MAX} nodes"
-        raise Corrupt(element_name(f"{RANKER}/tree_ptr", 0), expected, "others")
+        raise Corrupt(
+            element_name(f"{RANKER}/tree_ptr", 0),
+            f"offsets from 0 to {n_nodes} of trees of 1 to {NODES_MAX} nodes",
+            "others",
+        )
     ends = np.repeat(ptr[1:], sizes)
     nodes = np.arange(n_nodes)
     is_inner = ranker.child != nodes
-    is_above = (ranker.child > nodes) & (ranker.child.astype(np.int64) + 1 < ends)
-    check_all(f"{RANKER}/child", is_above | ~is_inner, "itself, or two nodes above", ranker.child)
+    check_all(
+        f"{RANKER}/child",
+        ((ranker.child > nodes) & (ranker.child.astype(np.int64) + 1 < ends)) | ~is_inner,
+        "itself, or two nodes above",
+        ranker.child,
+    )
     below = np.concatenate([ranker.child[is_inner], ranker.child[is_inner] + 1])
     if len(np.unique(below)) < len(below):
         raise Corrupt(
             element_name(f"{RANKER}/child", 0), "each node below one other", "one below two"
         )
-    fits = (ranker.feature >= 0) & (ranker.feature < n_features)
-    check_all(f"{RANKER}/feature", fits, f"a feature below {n_features}", ranker.feature)
+    check_all(
+        f"{RANKER}/feature",
+        (ranker.feature >= 0) & (ranker.feature < n_features),
+        f"a feature below {n_features}",
+        ranker.feature,
+    )

@@ -30,8 +30,7 @@ ADOPTED  the alias was written down as it is: in the object store that is follow
          `latest` had no document
 """
 
-MOVES_BYTES_MAX = 4 << 20
-"""The most bytes of the file; when it is longer, the newer half is kept."""
+MOVES_BYTES_MAX = 4 << 20  # the most bytes of the file; when it is longer, the newer half is kept
 
 WHO_MAX = 128
 WHY_MAX = 1024
@@ -148,9 +147,11 @@ def _details(old_alias: Alias, new_alias: Alias | None) -> dict[str, Any] | None
     if new_alias is None:
         return None
     if new_alias.denied != old_alias.denied:
-        added = set(new_alias.denied).difference(old_alias.denied)
-        removed = set(old_alias.denied).difference(new_alias.denied)
-        return {"denied": len(new_alias.denied), "added": _first(added), "removed": _first(removed)}
+        return {
+            "denied": len(new_alias.denied),
+            "added": _first(set(new_alias.denied).difference(old_alias.denied)),
+            "removed": _first(set(old_alias.denied).difference(new_alias.denied)),
+        }
     return new_alias.split() if new_alias.split_versions else None
 
 

@@ -19,11 +19,9 @@ from xylem_store.errors import BadNames, Corrupt
 from xylem_store.hashes import hash_bytes, slot_next, slot_start
 from xylem_store.utf8 import NO_CODE, code_of
 
-NAME_BYTES_MAX = 4096
-"""The longest name, in bytes of UTF-8."""
+NAME_BYTES_MAX = 4096  # the longest name, in bytes of UTF-8
 
-N_NAMES_MAX = (1 << 31) - 1
-"""The most names of a table: ids are int32."""
+N_NAMES_MAX = (1 << 31) - 1  # the most names of a table: ids are int32
 
 PROBES_MAX = 512
 """The most slots that are read to find a name.

@@ -17,17 +17,13 @@ from xylem_store.arrays import (
 from xylem_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, handle
 from xylem_store.errors import Corrupt
 
-NEAR = "near"
-"""The prefix of the names of these arrays."""
+NEAR = "near"  # the prefix of the names of these arrays
 
-ROWS_MAX = 64
-"""The most rows of a label."""
+ROWS_MAX = 64  # the most rows of a label
 
-OTHERS_MAX = 32
-"""The most labels that are stored as true together with a label."""
+OTHERS_MAX = 32  # the most labels that are stored as true together with a label
 
-NEAREST = 50
-"""The most rows that vote."""
+NEAREST = 50  # the most rows that vote
 
 NEAR_FEATURES = (
     "greatest cosine",
@@ -67,8 +63,7 @@ the label. The others are equal for all candidates of a row, and are computed fr
 member's scores and the candidates' votes.
 """
 
-CONTEXT = NEAR_FEATURES.index("score beside the next")
-"""The first feature of a row's context."""
+CONTEXT = NEAR_FEATURES.index("score beside the next")  # the first feature of a row's context
 
 POSTINGS_MAX = 256
 """The most rows of a feature: those in which it weighs most.
@@ -77,8 +72,7 @@ Source: champion lists, Manning, Raghavan and Schütze 2008, "Introduction to In
 Retrieval", section 7.1.3. With this bound answers do not take longer when there are more rows.
 """
 
-ZERO = 128
-"""The stored value that stands for 0."""
+ZERO = 128  # the stored value that stands for 0
 
 
 @handle
@@ -134,17 +128,24 @@ def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows
     """
     if not has_near(arrays):
         label_offsets = np.zeros(n_labels + 1, np.int64)
-        empty_offsets = {"feature_ptr": label_offsets[:1], "row_label_ptr": label_offsets[:1]}
         return empty_group(
-            NearRows, label_ptr=label_offsets, other_ptr=label_offsets, **empty_offsets
+            NearRows,
+            label_ptr=label_offsets,
+            other_ptr=label_offsets,
+            feature_ptr=label_offsets[:1],
+            row_label_ptr=label_offsets[:1],
         )
-    sizes: dict[str, int | str] = {
-        "label_ptr": n_labels + 1,
-        "other_ptr": n_labels + 1,
-        "value": "row",
-    }
-    sizes |= {"feature_ptr": "feature+1", "row_label_ptr": "scale+1", "other_share": "other_label"}
-    return take_group(arrays, NEAR, NearRows, **sizes)
+    return take_group(
+        arrays,
+        NEAR,
+        NearRows,
+        label_ptr=n_labels + 1,
+        other_ptr=n_labels + 1,
+        value="row",
+        feature_ptr="feature+1",
+        row_label_ptr="scale+1",
+        other_share="other_label",
+    )
 
 
 def check_near(near: NearRows, n_columns: int) -> None:
@@ -168,9 +169,16 @@ def check_near(near: NearRows, n_columns: int) -> None:
         longest = int(np.diff(ptr).max(initial=0))
         if longest > length_max:
             raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {length_max} in a list", longest)
-    rises = np.diff(near.feature, prepend=np.int64(-1)) > 0
-    fits = rises & (near.feature < n_columns)
-    check_all(f"{NEAR}/feature", fits, f"ascending columns from 0 to {n_columns - 1}", near.feature)
+    check_all(
+        f"{NEAR}/feature",
+        (np.diff(near.feature, prepend=np.int64(-1)) > 0) & (near.feature < n_columns),
+        f"ascending columns from 0 to {n_columns - 1}",
+        near.feature,
+    )
     check_all(f"{NEAR}/scale", near.scale >= 0, "0 or more", near.scale)
-    is_share = (near.other_share >= 0) & (near.other_share <= 1)
-    check_all(f"{NEAR}/other_share", is_share, "a share from 0 to 1", near.other_share)
+    check_all(
+        f"{NEAR}/other_share",
+        (near.other_share >= 0) & (near.other_share <= 1),
+        "a share from 0 to 1",
+        near.other_share,
+    )

@@ -101,8 +101,9 @@ def is_made_for(manifest: Manifest, made_for: str) -> bool:
 
     Reads no file: the manifest has the digest of the array.
     """
-    array = made_for_array(made_for)
-    return MADE_FOR in manifest.arrays and manifest.arrays[MADE_FOR] == info_of(MADE_FOR, array)
+    return MADE_FOR in manifest.arrays and manifest.arrays[MADE_FOR] == info_of(
+        MADE_FOR, made_for_array(made_for)
+    )
 
 
 def made_for_of(arrays: Mapping[str, NDArray[Any]]) -> str | None:
@@ -110,13 +111,13 @@ def made_for_of(arrays: Mapping[str, NDArray[Any]]) -> str | None:
     return arrays[MADE_FOR].tobytes().decode("utf-8", "replace") if MADE_FOR in arrays else None
 
 
-ORIGIN = "origin/json"
-"""The array's name in `Draft.extra`."""
+ORIGIN = "origin/json"  # the array's name in `Draft.extra`
 
 FEEDBACK = "feedback"
 """The field of an origin about the feedback a version was trained on: see `learnt_feedback`."""
 
-_LEFT_OUT = (ORIGIN, MADE_FOR)  # they differ even between versions of the same content
+# of the version and its members: they differ even between versions of the same content
+_LEFT_OUT = (ORIGIN, MADE_FOR)
 
 
 def content_digest(manifest: Manifest) -> str:
@@ -124,12 +125,15 @@ def content_digest(manifest: Manifest) -> str:
 
     Origin and job do not count.
     """
-    lines = [
-        f"{info.sha256}  {name}\n"
-        for name, info in sorted(manifest.arrays.items())
-        if name not in _LEFT_OUT
-    ]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join(
+            [
+                f"{info.sha256}  {name}\n"
+                for name, info in sorted(manifest.arrays.items())
+                if not name.endswith(_LEFT_OUT)
+            ]
+        ).encode()
+    ).hexdigest()
 
 
 def parent_of(manifest: Manifest) -> dict[str, Any]:

@@ -127,16 +127,22 @@ class StoreReader:
         """
         numbers = [0, *self.versions(name)]
         if (data := self._files.read(self._files.home(name) / LAST, _LAST_BYTES_MAX)) is not None:
-            document = parse_sealed(data, f"{name}: {LAST}")
             numbers.append(
-                integer(1, VERSION_MAX)(document.get("version"), f"{name}: {LAST}: version")
+                integer(1, VERSION_MAX)(
+                    parse_sealed(data, f"{name}: {LAST}").get("version"), f"{name}: {LAST}: version"
+                )
             )
         return max(numbers)
 
     def versions(self, name: str) -> tuple[int, ...]:
         """Return the numbers of a model's versions, ascending; none if the model does not exist."""
-        entries = self._files.entries(self._files.home(name, VERSIONS))
-        return tuple(sorted(int(e.name) for e in entries if e.is_dir and is_version(e.name)))
+        return tuple(
+            sorted(
+                int(e.name)
+                for e in self._files.entries(self._files.home(name, VERSIONS))
+                if e.is_dir and is_version(e.name)
+            )
+        )
 
     def alias(self, name: str, alias: str = LATEST) -> Alias:
         """Return an alias: its version, canary, shadow and denied labels. Raises NotFound, Corrupt.
@@ -194,8 +200,9 @@ class StoreReader:
         with self._reading_version(name, version):
             manifest = read_manifest(self._fs, directory)
             if (manifest.model, manifest.version) != (name, version):
-                full_name = manifest.full_name
-                raise Corrupt("manifest.json: model and version", f"{name}@{version}", full_name)
+                raise Corrupt(
+                    "manifest.json: model and version", f"{name}@{version}", manifest.full_name
+                )
             return manifest
 
     def open(self, name: str, ref: str | int = LATEST, *, verify: bool = True) -> Model:
@@ -250,8 +257,7 @@ class StoreReader:
         info = self.label_info(name)
         if info is None:
             return None
-        for piece in label_info_pieces(info):
-            file.write(piece)
+        file.writelines(label_info_pieces(info))
         return info.head
 
     def files_of(
@@ -299,8 +305,7 @@ class StoreReader:
 
     def export(self, name: str, version: int, file: BinaryIO, *, label_info: bool = False) -> None:
         """Write what `archive` yields to `file`. Raises what `archive` and `file` raise."""
-        for piece in self.archive(name, version, label_info=label_info):
-            file.write(piece)
+        file.writelines(self.archive(name, version, label_info=label_info))
 
     # --- for writers
 
@@ -309,11 +314,8 @@ class StoreReader:
         return sorted({LATEST, *self._files.alias_names(name)})
 
     def _document(self, name: str, alias: str) -> Alias | None:
-        path = self._files.home(name, ALIASES, alias_file(alias))
-        data = self._files.read(path, ALIAS_BYTES_MAX)
-        if data is not None:
-            return parse_alias(data, f"{name}: alias {alias}")
-        return None
+        data = self._files.read(self._files.home(name, ALIASES, alias_file(alias)), ALIAS_BYTES_MAX)
+        return None if data is None else parse_alias(data, f"{name}: alias {alias}")
 
     def open_version(
         self, name: str, version: int, *, verify: bool, again: bool = False, check: bool = False
@@ -326,8 +328,12 @@ class StoreReader:
         manifest = self.manifest(name, version)
         with self._reading_version(name, version):
             model, maps = map_version(self._fs, self._files.version_path(name, version), manifest)
-            digest = hashlib.sha256(repr(manifest).encode()).digest()
-            key = (name, version, digest, *(mapped.identity for mapped in maps.values()))
+            key = (
+                name,
+                version,
+                hashlib.sha256(repr(manifest).encode()).digest(),
+                *(mapped.identity for mapped in maps.values()),
+            )
             if again or (verify and key not in self._verified):
                 verify_version(model, maps, resting=again)
                 self._verified.append(key)
@@ -358,8 +364,9 @@ class StoreReader:
             raise error.within(f"{name}@{version}") from error
         except (FileNotFoundError, NotADirectoryError) as error:
             if version in self.versions(name):
-                missing_file = Path(str(error.filename)).name
-                raise Corrupt(f"{name}@{version}: {missing_file}", "a file", "none") from error
+                raise Corrupt(
+                    f"{name}@{version}: {Path(str(error.filename)).name}", "a file", "none"
+                ) from error
             raise self.missing(name, no_version(name, version)) from None
 
 

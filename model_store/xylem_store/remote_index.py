@@ -67,10 +67,13 @@ class RemoteModel(NamedTuple):
             elif new_alias != old_alias:
                 aliases[name] = new_alias._replace(serial=serial)
         named_versions = {version for alias in aliases.values() for version in alias.versions}
-        all_digests = {**self.digests, **digests}
         return self._replace(
             aliases=aliases,
-            digests={n: digest for n, digest in all_digests.items() if n in named_versions},
+            digests={
+                n: digest
+                for n, digest in {**self.digests, **digests}.items()
+                if n in named_versions
+            },
         )
 
 
@@ -88,9 +91,11 @@ class RemoteIndex(NamedTuple):
         models = {}
         for name, model in self.models.items():
             aliases = {alias: document.fields() for alias, document in model.aliases.items()}
-            digests = {str(version): digest for version, digest in model.digests.items()}
-            info = model.label_info and model.label_info._asdict()
-            models[name] = {"aliases": aliases, "digests": digests, "label_info": info}
+            models[name] = {
+                "aliases": aliases,
+                "digests": {str(version): digest for version, digest in model.digests.items()},
+                "label_info": model.label_info and model.label_info._asdict(),
+            }
         data = render_sealed({"generation": self.generation, "models": models})
         n_aliases = max(len(model.aliases) for model in self.models.values())
         for n, n_max, unit in (

@@ -19,8 +19,7 @@ from xylem_store.identifiers import ALIASES, MODELS, VERSIONS
 
 STAGING = "staging"
 
-LOCK_SECONDS = 60.0
-"""The time that a writer waits for another writer of the same model."""
+LOCK_SECONDS = 60.0  # the time that a writer waits for another writer of the same model
 
 _LOCK = "lock"
 _POLL_SECONDS = 0.01
@@ -34,8 +33,7 @@ def stage(fs: FileSystem, root: Path) -> Iterator[Path]:
 
     If it cannot be removed, `collect` removes it later.
     """
-    home = make_dirs(fs, root, STAGING)
-    path, lock = _claim(fs, home)
+    path, lock = _claim(fs, make_dirs(fs, root, STAGING))
     try:
         yield path
     finally:
@@ -77,10 +75,8 @@ def locked(fs: FileSystem, directory: Path, seconds: float = LOCK_SECONDS) -> It
                 "another writer"
             )
         time.sleep(_POLL_SECONDS)
-    try:
+    with fs.closing(lock):
         yield
-    finally:
-        fs.close(lock)
 
 
 def _claim(fs: FileSystem, home: Path) -> tuple[Path, int]:
@@ -106,10 +102,8 @@ def _remove_abandoned(fs: FileSystem, path: Path) -> bool:
         lock = fs.lock(path / _LOCK)
         if lock is None:
             return False
-        try:
+        with fs.closing(lock):
             remove_tree(fs, path)
-        finally:
-            fs.close(lock)
         return True
     return False
 
@@ -157,8 +151,10 @@ class Staging:
     def _make_root(self) -> None:
         parent = self._files.root.parent
         if not parent.is_dir():
-            fault = f"expected {parent} to be a directory, in which the store is made, found none"
-            raise StoreUnwritable(f"{self._files.root}: {fault}")
+            raise StoreUnwritable(
+                f"{self._files.root}: expected {parent} to be a directory, in which the store is "
+                "made, found none"
+            )
         if self._files.root.exists() and not self._files.root.is_dir():
             raise StoreUnwritable(f"{self._files.root}: expected a directory, found a file")
         make_dirs(self._fs, parent, self._files.root.name)
@@ -211,8 +207,9 @@ class Staging:
         except OSError as error:
             if error.errno in _NO_SPACE:
                 with contextlib.suppress(OSError):
-                    free = self._fs.free_bytes(self._files.root)
-                    raise self._no_space(needed_bytes, free, error.strerror) from error
+                    raise self._no_space(
+                        needed_bytes, self._fs.free_bytes(self._files.root), error.strerror
+                    ) from error
             raise StoreUnwritable(
                 f"{self._files.root}: expected to write, found {error}"
             ) from error

@@ -9,6 +9,7 @@ process.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -17,12 +18,9 @@ from xylem_store.alias_writing import AliasWriter
 from xylem_store.encoders import Encoders
 from xylem_store.files import StoreFiles
 from xylem_store.fs import FileSystem
-from xylem_store.identifiers import LATEST as LATEST
-from xylem_store.identifiers import MODELS as MODELS
 from xylem_store.label_info_writing import LabelInfoWriter
 from xylem_store.moves import NOBODY, Cause
 from xylem_store.reading import Check, StoreReader, no_check
-from xylem_store.reading import ModelInfo as ModelInfo
 from xylem_store.staging import Staging
 from xylem_store.version_writing import VersionWriter
 from xylem_store.watching import StoreWatch
@@ -49,24 +47,11 @@ def _forward(
     return call
 
 
-def _reader_of(store: Store) -> StoreReader:
-    return store.reader
-
-
-def _versions_of(store: Store) -> VersionWriter:
-    return store.writer.versions
-
-
-def _aliases_of(store: Store) -> AliasWriter:
-    return store.writer.aliases
-
-
-def _label_info_of(store: Store) -> LabelInfoWriter:
-    return store.writer.label_info
-
-
-def _staging_of(store: Store) -> Staging:
-    return store.writer.staging
+_reader_of = operator.attrgetter("reader")
+_versions_of = operator.attrgetter("writer.versions")
+_aliases_of = operator.attrgetter("writer.aliases")
+_label_info_of = operator.attrgetter("writer.label_info")
+_staging_of = operator.attrgetter("writer.staging")
 
 
 class StoreWriter:

@@ -5,8 +5,7 @@ import numpy as np
 from xylem_store.compiled.decorators import inlined
 from xylem_store.compiled.handles import U8
 
-NO_CODE = -2
-"""Returned instead of a code point for bytes that are no character."""
+NO_CODE = -2  # returned instead of a code point for bytes that are no character
 
 HIGH_SURROGATE = 0xD800
 AFTER_SURROGATES = 0xE000

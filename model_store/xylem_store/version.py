@@ -5,14 +5,13 @@ any unpickling; the model in them is checked against its digests and every invar
 of a store.
 """
 
-import dataclasses
 import datetime
 import errno
 import functools
 import importlib.metadata
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -72,7 +71,7 @@ class StoredArray(NamedTuple):
     info: ArrayInfo
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Draft:
     """The result of a training run, to be published.
 
@@ -97,9 +96,9 @@ class Draft:
     features: Mapping[str, Parameter]
     ensemble: TreeEnsemble
     labels: NameTable
-    extra: Mapping[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
+    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     members: tuple[Manifest, ...] = ()
-    files: Mapping[str, StoredArray] = dataclasses.field(default_factory=dict)
+    files: Mapping[str, StoredArray] = field(default_factory=dict)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by "group/name".
@@ -116,16 +115,18 @@ class Draft:
 
     def needed_bytes(self) -> int:
         """Return how many bytes publishing takes on disk, rounded up."""
-        written = (array.nbytes for name, array in self.arrays().items() if name not in self.files)
-        return sum(written) + HEADROOM_BYTES
+        return (
+            sum(array.nbytes for name, array in self.arrays().items() if name not in self.files)
+            + HEADROOM_BYTES
+        )
 
 
-_MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Draft)} & {
-    field.name for field in dataclasses.fields(Manifest)
+_MANIFEST_FIELDS = {entry.name for entry in fields(Draft)} & {
+    entry.name for entry in fields(Manifest)
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Model:
     """An opened version, mapped read-only; it stays valid when the version is deleted.
 
@@ -170,11 +171,10 @@ def model_of(draft: Draft) -> Model:
 
 def draft_of(model: Model) -> Draft:
     """Return a draft with the contents of a version, without the id of the job that made it."""
-    manifest = model.manifest
     core_names = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
     core_names |= {f"{LABELS}/{name}" for name in model.labels._fields}
     return Draft(
-        **{name: getattr(manifest, name) for name in _MANIFEST_FIELDS},
+        **{name: getattr(model.manifest, name) for name in _MANIFEST_FIELDS},
         ensemble=model.ensemble,
         labels=model.labels,
         extra={
@@ -190,8 +190,13 @@ def manifest_of(draft: Draft) -> Manifest:
 
     Raises Corrupt for a draft that breaks an invariant of the format: it never reaches the disk.
     """
-    e = draft.ensemble
-    shapes = [(int(e.child_ptr[0]), len(e.parent), len(e.directory))]
+    shapes = [
+        (
+            int(draft.ensemble.child_ptr[0]),
+            len(draft.ensemble.parent),
+            len(draft.ensemble.directory),
+        )
+    ]
     if draft.kind == COMBINED:
         shapes = [(member.n_trees, member.n_nodes, member.n_chunks) for member in draft.members]
     n_trees, n_nodes, n_chunks = map(sum, zip(*shapes, strict=True))
@@ -266,8 +271,9 @@ def write_manifest(fs: FileSystem, directory: Path, manifest: Manifest) -> None:
 
 def read_manifest(fs: FileSystem, directory: Path) -> Manifest:
     """Return a version's manifest. Raises Corrupt, or FileNotFoundError if a file is missing."""
-    data = fs.read(directory / MANIFEST, MANIFEST_BYTES_MAX)
-    return parse_manifest(data, fs.read(directory / SEAL, SEAL_BYTES_MAX))
+    return parse_manifest(
+        fs.read(directory / MANIFEST, MANIFEST_BYTES_MAX), fs.read(directory / SEAL, SEAL_BYTES_MAX)
+    )
 
 
 def map_version(
@@ -309,10 +315,13 @@ def pack(model: Model) -> Packed:
 
     Cost: one pass over the arrays of a model that was never published, else nothing.
     """
-    infos = model.manifest.arrays or {
-        name: info_of(name, array) for name, array in model.arrays.items()
-    }
-    manifest = render_manifest(replace(model.manifest, arrays=infos))
+    manifest = render_manifest(
+        replace(
+            model.manifest,
+            arrays=model.manifest.arrays
+            or {name: info_of(name, array) for name, array in model.arrays.items()},
+        )
+    )
     return manifest, seal(manifest, MANIFEST), dict(model.arrays)
 
 
@@ -331,9 +340,8 @@ def unpack(packed: Packed) -> Model:
     arrays: dict[str, NDArray[Any]] = {}
     for name, info in manifest.arrays.items():
         # in the form that kernels take: numpy's own class, little-endian, C-contiguous, read-only
-        little = packed_arrays[name].dtype.newbyteorder("<")
         plain = (
-            np.ascontiguousarray(packed_arrays[name], little)
+            np.ascontiguousarray(packed_arrays[name], packed_arrays[name].dtype.newbyteorder("<"))
             .view(np.ndarray)
             .reshape(packed_arrays[name].shape)
         )

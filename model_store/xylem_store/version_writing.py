@@ -22,7 +22,7 @@ from xylem_store.identifiers import (
 )
 from xylem_store.label_info import LABEL_INFO, map_label_info
 from xylem_store.label_info_writing import LabelInfoWriter
-from xylem_store.manifest import Manifest, manifest_digest
+from xylem_store.manifest import Manifest
 from xylem_store.moves import ADOPTED, PUBLISHED, REMOVED, Cause, move_of
 from xylem_store.origin import made_for_of
 from xylem_store.reading import StoreReader, no_version
@@ -78,11 +78,14 @@ class VersionWriter:
         with self._staging.writing(needed), self._staging.stage() as stage:
             self._staging.require_space(needed)
             self._fs.mkdir(stage / "version")
-            infos = write_arrays(self._fs, stage / "version", draft.arrays(), draft.files)
-            manifest = dataclasses.replace(manifest, arrays=infos)
+            manifest = dataclasses.replace(
+                manifest,
+                arrays=write_arrays(self._fs, stage / "version", draft.arrays(), draft.files),
+            )
             self._reader.check(map_version(self._fs, stage / "version", manifest)[0])
-            made_for = made_for_of(draft.extra)
-            return self._commit(name, stage, manifest, made_for=made_for, latest=latest)
+            return self._commit(
+                name, stage, manifest, made_for=made_for_of(draft.extra), latest=latest
+            )
 
     def import_(
         self, file: Readable, name: str, *, latest: bool = True, cause: Cause | None = None
@@ -111,8 +114,7 @@ class VersionWriter:
             if has_info:
                 with self._staging.locked(name):
                     if not self._files.has(self._files.home(name) / LABEL_INFO):
-                        self._fs.rename(info, self._files.home(name) / LABEL_INFO)
-                        self._fs.fsync_dir(self._files.home(name))
+                        self._fs.move(info, self._files.home(name) / LABEL_INFO)
             return manifest
 
     def mirror(
@@ -120,7 +122,7 @@ class VersionWriter:
     ) -> Manifest:
         """Publish a version that `export` wrote under the number that it had in another store.
 
-        digest  its `manifest_digest`
+        digest  its `Manifest.digest`
         denied  labels that `latest` denies from its first moment, if this is the model's first
                 version
 
@@ -133,22 +135,26 @@ class VersionWriter:
         with self._staging.writing(0), self._staging.stage() as stage:
             self._fs.mkdir(stage / "version")
             manifest = read_archive(self._fs, file, stage / "version", self._staging.require_space)
-            archive_identity = f"{manifest.model}@{manifest.version} of {manifest_digest(manifest)}"
+            archive_identity = f"{manifest.model}@{manifest.version} of {manifest.digest}"
             if archive_identity != f"{name}@{version} of {digest}":
                 raise Corrupt("archive", f"{name}@{version} of {digest}", archive_identity)
             verify_version(*map_version(self._fs, stage / "version", manifest))
             with self._staging.locked(name):
                 if version in self._reader.versions(name):
-                    if manifest_digest(self._reader.manifest(name, version)) != digest:
+                    if self._reader.manifest(name, version).digest != digest:
                         raise Conflict(
                             f"{name}@{version}: expected the version of {digest}, found another"
                         )
                     return manifest
                 self._encoders.share(manifest, stage)
                 write_manifest(self._fs, stage / "version", manifest)
-                is_first = not self._reader.versions(name)
                 self._write_version(
-                    name, version, stage, self._aliases.cause, moves_latest=is_first, denied=denied
+                    name,
+                    version,
+                    stage,
+                    self._aliases.cause,
+                    moves_latest=not self._reader.versions(name),
+                    denied=denied,
                 )
         return manifest
 
@@ -160,8 +166,7 @@ class VersionWriter:
         """
         self._reader.resolve(name, check_version(version))
         with self._staging.writing(0), self._staging.stage() as stage, self._staging.locked(name):
-            versions = self._reader.versions(name)
-            if version not in versions:
+            if version not in self._reader.versions(name):
                 raise no_version(name, version)
             users = self._reader.users_of(name, version)
             if users:
@@ -185,12 +190,14 @@ class VersionWriter:
             versions = self._reader.versions(name)
             self._keep_last(name, stage)
             self._label_info.remove_label_info(name, stage)
-            aliases = self._reader.info(name).documents.items()
-            moves = [
-                move_of(alias, REMOVED, old_alias, None, cause or self._aliases.cause)
-                for alias, old_alias in aliases
-            ]
-            self._aliases.append_moves(name, stage, moves)
+            self._aliases.append_moves(
+                name,
+                stage,
+                [
+                    move_of(alias, REMOVED, old_alias, None, cause or self._aliases.cause)
+                    for alias, old_alias in self._reader.info(name).documents.items()
+                ],
+            )
             for part in (ALIASES, VERSIONS):
                 self._fs.rename(self._files.home(name) / part, stage / part)
                 self._fs.fsync_dir(self._files.home(name))
@@ -221,14 +228,18 @@ class VersionWriter:
                 return earlier_manifest
             version = self._reader.last_version(name) + 1
             if version > VERSION_MAX:
-                expected = f"expected at most {VERSION_MAX} versions, found all numbers used"
-                raise StoreUnwritable(f"{name}: {expected}")
+                raise StoreUnwritable(
+                    f"{name}: expected at most {VERSION_MAX} versions, found all numbers used"
+                )
             manifest = dataclasses.replace(manifest, model=name, version=version)
             self._encoders.share(manifest, stage)
             write_manifest(self._fs, stage / "version", manifest)
-            moves = latest or not self._reader.versions(name)
             self._write_version(
-                name, version, stage, cause or self._aliases.cause, moves_latest=moves
+                name,
+                version,
+                stage,
+                cause or self._aliases.cause,
+                moves_latest=latest or not self._reader.versions(name),
             )
         return manifest
 
@@ -264,14 +275,13 @@ class VersionWriter:
             self._aliases.stage_alias(name, stage, move, new_alias)
         elif old_alias.serial == 0:
             self._aliases.replace(name, LATEST, stage, move, new_alias)
-        self._fs.rename(stage / "version", self._files.version_path(name, version))
-        self._fs.fsync_dir(self._files.home(name) / VERSIONS)
+        self._fs.move(stage / "version", self._files.version_path(name, version))
         if moves_later:
             self._aliases.put_alias(name, LATEST, stage, new_alias)
 
     def _keep_last(self, name: str, stage: Path) -> None:
         """Write down the highest number that a version has or had; called under the lock."""
-        document = {"version": self._reader.last_version(name)}
-        write_file(self._fs, stage / LAST, [render_sealed(document)])
-        self._fs.rename(stage / LAST, self._files.home(name) / LAST)
-        self._fs.fsync_dir(self._files.home(name))
+        write_file(
+            self._fs, stage / LAST, [render_sealed({"version": self._reader.last_version(name)})]
+        )
+        self._fs.move(stage / LAST, self._files.home(name) / LAST)

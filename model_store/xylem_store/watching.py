@@ -14,8 +14,7 @@ from xylem_store.identifiers import ALIASES, JOURNAL, MODELS, VERSIONS, is_model
 from xylem_store.label_info import LABEL_INFO
 from xylem_store.reading import ModelInfo, StoreReader
 
-SWEEP_SECONDS_MAX = 30.0
-"""The longest time between two sweeps, whatever one takes."""
+SWEEP_SECONDS_MAX = 30.0  # the longest time between two sweeps, whatever one takes
 
 SWEEP_PART = 0.01
 """The part of a processor that sweeps take: the more models, the longer the pause after each.
@@ -61,8 +60,10 @@ class StoreWatch:
         if named_models is None or now >= self._sweep_at:
             self._sweep_at = 0.0  # again at the next look if this one fails
             has_changed = self._sweep(named_models or set())
-            pause = (time.thread_time() - began) / SWEEP_PART - LOOK_SECONDS
-            self._sweep_at = now + max(0.0, min(pause, SWEEP_SECONDS_MAX))
+            self._sweep_at = now + max(
+                0.0,
+                min((time.thread_time() - began) / SWEEP_PART - LOOK_SECONDS, SWEEP_SECONDS_MAX),
+            )
             return has_changed
         for name in named_models:
             self._read(name, self._fingerprint(name), is_named=True)
@@ -118,8 +119,7 @@ class StoreWatch:
             return None
         lines, _, _ = data.rpartition(b"\n")
         self._offset += len(lines) + bool(lines)
-        names = lines.decode("ascii", "replace").split("\n")
-        return {name for name in names if is_model(name)}
+        return {name for name in lines.decode("ascii", "replace").split("\n") if is_model(name)}
 
     def _fingerprint(self, name: str) -> int:
         """Return a value that changes with any file of a model that a look covers.
@@ -132,8 +132,7 @@ class StoreWatch:
         newest = 0
         self._unsettled.discard(name)
         try:
-            aliases = self._fs.names(f"{home}/{ALIASES}")
-            files = [f"{ALIASES}/{file}" for file in aliases]
+            files = [f"{ALIASES}/{file}" for file in self._fs.names(f"{home}/{ALIASES}")]
             for part in ("", VERSIONS, ALIASES, LABEL_INFO, *files):
                 stamp = self._fs.stamp(f"{home}/{part}")
                 stamps.append((part, *stamp))

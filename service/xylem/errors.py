@@ -27,16 +27,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from xylem.base import BadData as BadData
-    from xylem.base import BadInput as BadInput
-    from xylem.base import BadInstance as BadInstance
-    from xylem.base import BadParameter as BadParameter
-    from xylem.base import DatabaseUnavailable as DatabaseUnavailable
-    from xylem.base import NotTuned as NotTuned
-    from xylem.base import Unavailable as Unavailable
-    from xylem.base import UnknownLabel as UnknownLabel
-    from xylem.base import XylemError as XylemError
-    from xylem_store import StoreError as StoreError
+    from xylem.base import (
+        BadData,
+        BadInput,
+        BadInstance,
+        BadParameter,
+        DatabaseUnavailable,
+        NotTuned,
+        Unavailable,
+        UnknownLabel,
+        XylemError,
+    )
+    from xylem_store import StoreError
+
+__all__ = (
+    "BadAnswer",
+    "BadData",
+    "BadInput",
+    "BadInstance",
+    "BadParameter",
+    "ClientError",
+    "ConnectionFailed",
+    "DatabaseUnavailable",
+    "FieldError",
+    "NotTuned",
+    "ProblemError",
+    "StoreError",
+    "Unavailable",
+    "UnknownLabel",
+    "WaitTimeout",
+    "XylemError",
+)
 
 _OF_MODELS = {
     "xylem_store.errors": "StoreError",

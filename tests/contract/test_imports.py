@@ -75,7 +75,7 @@ TABLE = {
     "xylem.serving.batches.parts": f"{_COMMON}; xylem: serving datasets base.executors",
     "xylem.workflows": f"{_COMMON}; xylem: trainers evaluation datasets base.executors",
     "xylem.base.access": "xylem: base.db; xylem_store: identifiers errors",
-    "xylem.admin.registry": "xylem: base.db thresholds.store; xylem_store",
+    "xylem.admin.registry": "xylem: base.db thresholds.store engine.label_lists; xylem_store",
     "xylem.admin.jobs": (
         f"{_COMMON}; xylem: base.traces base.access admin.registry serving "
         "workflows trainers datasets"

@@ -17,7 +17,6 @@ from tests.helpers.small_models import small_draft
 from xylem_store.alias import Alias
 from xylem_store.errors import ModelNotFound, StoreUnreadable, StoreUnwritable
 from xylem_store.label_info import Subject, build_label_info
-from xylem_store.manifest import manifest_digest
 from xylem_store.store import Store
 
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
@@ -234,7 +233,7 @@ def test_power_lost_while_a_canary_is_promoted(tmp_path: Path, templates: dict[i
 def test_a_first_version_is_never_seen_without_denied_labels(
     tmp_path: Path, templates: dict[int, Path], tar: bytes
 ) -> None:
-    digest = manifest_digest(Store(templates[2]).manifest("m", 1))
+    digest = Store(templates[2]).manifest("m", 1).digest
     n_seen = 0
     for number, how, store, _ in power_lost(
         templates[0], tmp_path, lambda store: store.mirror(io.BytesIO(tar), "m", 1, digest, DENIED)

@@ -313,3 +313,68 @@ def test_training_attaches_a_vocabulary_or_warns(command: Command, tmp_path: Pat
     assert store.label_info("m") is None
     assert command(*options, good)[0] == 0
     assert store.label_info("m").text("name:und", 0) == "one"
+
+
+def branches_of(n_labels: int = 11) -> LabelInfo:
+    """Labels 0 to 4 are below one concept, the others below another, which is no label."""
+    tops = [Subject(f"top::{i}", None, {"en": f"top {i}"}) for i in range(2)]
+    labels = [
+        Subject(f"label::{i}", None, {"en": f"dog {i}", "fi": f"koira {i}"}, [f"top::{i // 5}"])
+        for i in range(min(n_labels, 10))
+    ]
+    return build_label_info([*tops, *labels])
+
+
+def test_names_and_branches_stand_where_labels_do(
+    shared_store: Path, run_here: Run, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(shared_store, tmp_path / "store"))
+    Store(root).put_label_info("raw", branches_of())
+    first, second = ({f"label::{i}" for i in range(5 * k, 5 * k + 5)} for k in range(2))
+    branch = {"under": "top 1"}
+    predict = "/v1/models/raw/predict"
+    with ServerProcess(root, store_poll_seconds=0.05) as server:
+        for lists, expected in (
+            ({"allow_labels": [branch]}, second),
+            (
+                {"allow_labels": ["koira 1", "dog 7", "label::9"]},
+                {"label::1", "label::7", "label::9"},
+            ),
+            ({"allow_labels": [branch], "deny_labels": ["dog 7"]}, second - {"label::7"}),
+            ({"deny_labels": [branch, {"under": "top::0"}]}, {"label::10"}),
+        ):
+            for _ in range(2):  # the second time from the cache
+                body = {**SPARSE, **lists}
+                assert {one["label"] for one in labels_of(server, predict, body)} == expected
+        query = f"allow_labels={quote(json.dumps(branch, separators=(',', ':')))}&top_r=11"
+        (line,) = server.stream(f"/v1/models/raw/batch?{query}", [ROW.encode()])
+        assert in_line(line) == second
+        with Client(f"http://127.0.0.1:{server.port}") as client:
+            (line,) = client.batch("raw", [json.loads(ROW)], top_r=11, allow_labels=[branch])
+            assert {one.label for one in line.labels} == second
+            scored = client.score("raw", [json.loads(ROW)], labels=["dog 3", branch, "label::0"])
+            names = [one.label for one in scored[0].labels]
+            assert names == ["label::3", *sorted(second), "label::0"]
+        _, problem = server.ask("POST", predict, {**SPARSE, "allow_labels": ["label::1", "dog 99"]})
+        assert problem["code"] == "unknown-label"
+        assert problem["errors"][0]["path"] == "allow_labels[1]"
+        assert "found 'dog 99'; did you mean 'dog 9'?" in problem["detail"]
+        # masks of the names of now: the cache follows the label info
+        Store(root).put_label_info("raw", info_of("koira", 4))
+        body = {**SPARSE, "allow_labels": [branch]}
+        wait_for(lambda: server.ask("POST", predict, body)[1].get("code") == "unknown-label")
+        Store(root).put_label_info("raw", branches_of())
+        rows = tmp_path / "rows.jsonl"
+        rows.write_text(ROW + "\n")
+        options = ("--data", rows, "--top-r", "11", "--under", "top 1", "--deny", "dog 7")
+        for place in ((), ("--url", f"http://127.0.0.1:{server.port}")):
+            wait_for(lambda: len(labels_of(server, predict, body)) == 5)
+            told = run_here("predict", "raw", *options, *place, store=None if place else root)
+            assert in_line(told.stdout.splitlines()[-1]) == second - {"label::7"}, told.stderr
+        denying = ("models", "deny", "raw", "--under", "top 1", "--label", "koira 0", "--json")
+        denied = json.loads(run_here(*denying, store=root).stdout.splitlines()[-1])
+        assert set(denied["labels"]) == {*second, "label::0"}
+        again = ("models", "deny", "raw", "--under", "top 0", "--allow-again", "--json")
+        assert set(json.loads(run_here(*again, store=root).stdout)["labels"]) == second
+        wait_for(lambda: len(labels_of(server, predict, SPARSE)) == 6)
+    assert first.isdisjoint(second)

@@ -20,7 +20,6 @@ from xylem.admin.registry.follower import RemoteFollower
 from xylem.admin.registry.remote import RemoteStore, RemoteVersion
 from xylem_store.alias import Alias, promoted
 from xylem_store.label_info import Subject, build_label_info
-from xylem_store.manifest import manifest_digest
 from xylem_store.remote_index import RemoteIndex, RemoteModel
 from xylem_store.store import Store
 
@@ -200,7 +199,7 @@ def test_a_look_at_any_number_of_models_is_one_request(
 ) -> None:
     store = Store(tmp_path / "store", fs=QuickFileSystem())
     draft = small_draft(n_labels=3, n_features=40, n_trees=1)
-    digests = {f"m-{i}": manifest_digest(store.publish(f"m-{i}", draft)) for i in range(n_models)}
+    digests = {f"m-{i}": store.publish(f"m-{i}", draft).digest for i in range(n_models)}
     idle = {
         name: RemoteModel({"latest": Alias(1)}, {1: digest}) for name, digest in digests.items()
     }

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.hidden_parts import IMPORT_WITHOUT
 from tests.helpers.servers import ServerProcess, wait_for
 
-from xylem.api.routes.services import KERNELS_OF_A_MODEL
+from xylem.api.routes.requests import KERNELS_OF_A_MODEL
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.compiled import inner_parts
 from xylem_store.store import Store

@@ -33,8 +33,7 @@ from xylem.serving.dialects.predict.kernels.request_bodies import (
     data_of,
 )
 from xylem.serving.dialects.tensors.kernels.tensor_arrays import read_arrays
-from xylem.serving.dialects.tensors.packed import read_packed
-from xylem.serving.dialects.tensors.reading import read_plan
+from xylem.serving.dialects.tensors.reading import read_packed, read_plan
 from xylem.serving.feedback.events import read_sparse
 from xylem.serving.kernels.text_lines import read_sparse_lines, text_rows_of_lines
 from xylem_store.names import build_names

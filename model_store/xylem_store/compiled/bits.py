@@ -24,8 +24,7 @@ this. All dense rows are followed by so many zeros, since the last one is read a
 """
 
 
-BLOCK_BITS = 5
-"""A block holds 2^5 features, a group 2^5 blocks."""
+BLOCK_BITS = 5  # a block holds 2^5 features, a group 2^5 blocks
 GROUP_BITS = 2 * BLOCK_BITS
 _MASK = 31
 _ONE_U32 = np.uint32(1)

@@ -8,8 +8,7 @@ does not depend on the type of its items.
 from collections.abc import Callable
 from typing import Any
 
-import numba
-from numba import types
+from numba import typeof, types
 
 from xylem_store.compiled.decorators import instruction
 
@@ -22,7 +21,7 @@ def address_of(kernel: Callable[..., Any], return_type: Any, *arguments: Any) ->
     Raises TypeError if the kernel does not return the numba type `return_type`.
     """
     dispatcher: Any = kernel
-    kinds = tuple(map(numba.typeof, arguments))
+    kinds = tuple(map(typeof, arguments))
     dispatcher.compile(kinds)
     overload = dispatcher.overloads[kinds]
     if overload.signature.return_type != return_type:
@@ -46,10 +45,15 @@ def caller(return_type: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
             kinds = [_unliteral(kind) for kind in signature.args[1].types]
             convention = context.call_conv
-            pointer = convention.get_function_type(return_type, kinds).as_pointer()
-            function = builder.inttoptr(operands[0], pointer)
-            values = [builder.extract_value(operands[1], i) for i in range(len(kinds))]
-            status, result = convention.call_function(builder, function, return_type, kinds, values)
+            status, result = convention.call_function(
+                builder,
+                builder.inttoptr(
+                    operands[0], convention.get_function_type(return_type, kinds).as_pointer()
+                ),
+                return_type,
+                kinds,
+                [builder.extract_value(operands[1], i) for i in range(len(kinds))],
+            )
             with builder.if_then(status.is_error, likely=False):
                 convention.return_status_propagate(builder, status)
             return result

@@ -15,7 +15,6 @@ A struct is declared once, as a class whose annotations give the types of its fi
 """
 
 import functools
-import typing
 from collections.abc import Callable, Mapping
 from typing import (
     Annotated,
@@ -26,11 +25,11 @@ from typing import (
     SupportsIndex,
     TypeAlias,
     TypeVar,
+    get_type_hints,
 )
 
-import numba
 import numpy as np
-from numba import types
+from numba import from_dtype, types
 from numba.core import cgutils, errors
 from numpy.typing import NDArray
 
@@ -93,7 +92,7 @@ def handle(cls: _Class) -> _Class:
     Raises TypeError for other annotations.
     """
     kinds: _Kinds = {}
-    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+    for name, hint in get_type_hints(cls, include_extras=True).items():
         array_kinds = [kind for kind in getattr(hint, "__metadata__", ()) if isinstance(kind, Kind)]
         if not array_kinds and hint is not int:
             raise TypeError(f"{cls.__name__}.{name}: expected int or a kind of array, found {hint}")
@@ -174,10 +173,9 @@ def set_field(handle: NDArray[np.int64], cls: Any, field: str, value: Any) -> No
 
 
 def _type_of(kind: Kind | None, samples: Any) -> Any:
-    """Return numba's type of a field."""
     if kind is None:
         return types.int64
-    item = numba.from_dtype(np.uint8 if isinstance(kind.dtype, int) else kind.dtype)
+    item = from_dtype(np.uint8 if isinstance(kind.dtype, int) else kind.dtype)
     if isinstance(kind.dtype, int) and samples is not None:
         item = samples[kind.dtype].dtype
     return types.Array(item, kind.dims, "C")
@@ -191,10 +189,11 @@ def _emit_struct_at(typing_context: Any, cls: Any, handle: Any, samples: Any = N
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         words = context.make_array(signature.args[1])(context, builder, arguments[1]).data
-        values = [
-            _read(context, builder, words, place, field) for place, field in enumerate(fields)
-        ]
-        return context.make_tuple(builder, struct_type, values)
+        return context.make_tuple(
+            builder,
+            struct_type,
+            [_read(context, builder, words, place, field) for place, field in enumerate(fields)],
+        )
 
     return struct_type(cls, handle, types.none if samples is None else samples), generate
 
@@ -257,8 +256,9 @@ def _write(context: Any, builder: Any, words: Any, place: int, kind: Any, value:
         return
     array = context.make_array(kind)(context, builder, value)
     address = builder.ptrtoint(array.data, context.get_value_type(types.intp))
-    shape = cgutils.unpack_tuple(builder, array.shape, kind.ndim)
-    for offset, word in enumerate([address, *shape]):
+    for offset, word in enumerate(
+        [address, *cgutils.unpack_tuple(builder, array.shape, kind.ndim)]
+    ):
         builder.store(word, _word_address(context, builder, words, place, offset))
 
 

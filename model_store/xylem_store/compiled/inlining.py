@@ -94,11 +94,13 @@ class InlinedCacheImpl(CompileResultCacheImpl):
 
     def get_filename_base(self, fullname: str, abiflags: str) -> str:
         """Return the beginning of the names of a helper's files."""
-        base: str = super().get_filename_base(fullname, abiflags)
-        return f"{base}-inlined"
+        return f"{super().get_filename_base(fullname, abiflags)}-inlined"
 
     def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
         """Return the stored helper from what numba's `CompileResult._reduce` returned."""
-        library = _Library.restored(target_context.codegen(), payload[0])
-        without_environments = *payload[:-1], ()
-        return rebuilt(target_context, without_environments, library, _name_of)
+        return rebuilt(
+            target_context,
+            (*payload[:-1], ()),
+            _Library.restored(target_context.codegen(), payload[0]),
+            _name_of,
+        )

@@ -37,9 +37,8 @@ class KernelCache(FunctionCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         directory = Path(self.cache_path)
-        locator = self._impl.locator
         name = self._impl.filename_base
-        stamp = locator.get_source_stamp()
+        stamp = self._impl.locator.get_source_stamp()
         shipped = shipped_dir()
         files = None if shipped is None else KernelFiles(str(shipped / directory.name), name, stamp)
         self._cache_file = KernelFiles(str(directory), name, stamp, files)

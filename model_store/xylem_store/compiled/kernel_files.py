@@ -41,9 +41,7 @@ class KernelCacheLocator(_CacheLocator):
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
         """Return a locator for `py_func`, None if it is not in a file."""
         file = Path(py_file).resolve()
-        if not file.is_file():
-            return None
-        return cls(py_func, file)
+        return cls(py_func, file) if file.is_file() else None
 
     def ensure_cache_path(self) -> None:
         """Make the directory, and mark it and the environment's as used. Raises OSError."""

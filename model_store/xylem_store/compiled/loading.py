@@ -1,7 +1,5 @@
 """Load kernels from the files of their machine code."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,6 +62,13 @@ class CachedKernelImpl(CompileResultCacheImpl):
     def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
         """Return the stored kernel."""
         serialized, description, *_ = payload
-        names = {description.llvm_func_name, description.llvm_cpython_wrapper_name}
-        library = CachedLibrary.restored(target_context.codegen(), serialized, names)
-        return rebuilt(target_context, payload, library, target_context.get_executable)
+        return rebuilt(
+            target_context,
+            payload,
+            CachedLibrary.restored(
+                target_context.codegen(),
+                serialized,
+                {description.llvm_func_name, description.llvm_cpython_wrapper_name},
+            ),
+            target_context.get_executable,
+        )

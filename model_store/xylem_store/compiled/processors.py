@@ -55,9 +55,8 @@ def environments_by_level() -> list[dict[str, str]]:
 
     That is so if $XYLEM_KERNEL_CPU is PORTABLE; else return none.
     """
-    if os.environ.get(VARIABLE) != PORTABLE:
-        return []
-    return [{**os.environ, VARIABLE: level} for level in levels_here()]
+    levels = levels_here() if os.environ.get(VARIABLE) == PORTABLE else ()
+    return [{**os.environ, VARIABLE: level} for level in levels]
 
 
 def directory_for(cache: Path, level: str) -> Path:
@@ -83,12 +82,14 @@ def chosen_level(*caches: Path) -> str | None:
             (level for level in runnable_levels if directory_for(shipped, level).is_dir()), None
         )
     if setting == PORTABLE:
-        cached_levels = (
-            level
-            for level in runnable_levels
-            if any(directory_for(cache, level).is_dir() for cache in caches)
+        return next(
+            (
+                level
+                for level in runnable_levels
+                if any(directory_for(cache, level).is_dir() for cache in caches)
+            ),
+            GENERIC,
         )
-        return next(cached_levels, GENERIC)
     if setting not in LEVELS:
         raise BadProcessor(
             f"{VARIABLE}: expected {PORTABLE}, {' or '.join(LEVELS)}, found {setting!r}"

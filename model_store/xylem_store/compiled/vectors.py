@@ -28,8 +28,7 @@ _LANES = 16
 _V16F = ir.VectorType(_F32, _LANES)
 _V16I = ir.VectorType(_I32, _LANES)
 
-EIGHT = 8
-"""The number of lanes of a Vec8."""
+EIGHT = 8  # the number of lanes of a Vec8
 
 
 class VectorType(types.Type):
@@ -66,8 +65,10 @@ def _pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any
 
     The index counts through all dimensions of the array.
     """
-    data = context.make_array(array_type)(context, builder, args[0]).data
-    return builder.bitcast(builder.gep(data, [args[1]]), vector.as_pointer())
+    return builder.bitcast(
+        builder.gep(context.make_array(array_type)(context, builder, args[0]).data, [args[1]]),
+        vector.as_pointer(),
+    )
 
 
 def _checked_pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
@@ -86,9 +87,11 @@ def _checked_pointer(context: Any, builder: Any, array_type: Any, args: Any, vec
 
 def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
     undefined = ir.Constant(vector, ir.Undefined)
-    first_lane = builder.insert_element(undefined, scalar, _I32(0))
-    zeros = ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count)
-    return builder.shuffle_vector(first_lane, undefined, zeros)
+    return builder.shuffle_vector(
+        builder.insert_element(undefined, scalar, _I32(0)),
+        undefined,
+        ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count),
+    )
 
 
 def _bits_of(builder: Any, lanes: Any) -> Any:
@@ -97,8 +100,6 @@ def _bits_of(builder: Any, lanes: Any) -> Any:
 
 
 def _load(kind: Any) -> Any:
-    """Return an intrinsic that loads a vector of this kind."""
-
     def load(typingctx: Any, array: Any, index: Any) -> Any:
         """Return the elements of an array from an index on; it counts through all dimensions.
 
@@ -110,13 +111,17 @@ def _load(kind: Any) -> Any:
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             stored = ir.VectorType(context.get_value_type(array.dtype), kind.lanes)
-            pointer = _checked_pointer(context, builder, array, args, stored)
-            lanes = builder.load(pointer, align=array.dtype.bitwidth // 8)
+            lanes = builder.load(
+                _checked_pointer(context, builder, array, args, stored),
+                align=array.dtype.bitwidth // 8,
+            )
             if array.dtype == types.uint16:
-                upper = builder.shl(
-                    builder.zext(lanes, integers), ir.Constant(integers, [16] * kind.lanes)
+                return builder.bitcast(
+                    builder.shl(
+                        builder.zext(lanes, integers), ir.Constant(integers, [16] * kind.lanes)
+                    ),
+                    floats,
                 )
-                return builder.bitcast(upper, floats)
             if array.dtype == types.int8:
                 return builder.sitofp(builder.sext(lanes, integers), floats)
             return lanes
@@ -140,8 +145,11 @@ def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
         _refuse("a writable array", array)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        floats = ir.VectorType(_F32, vector.lanes)
-        builder.store(args[2], _checked_pointer(context, builder, array, args, floats), align=4)
+        builder.store(
+            args[2],
+            _checked_pointer(context, builder, array, args, ir.VectorType(_F32, vector.lanes)),
+            align=4,
+        )
         return context.get_dummy_value()
 
     return types.void(array, types.intp, vector), generate
@@ -185,8 +193,9 @@ def zero8(builder: Any) -> Any:
 @_operation(vec8, vec8, types.float32, vec8)
 def add_scaled8(builder: Any, vector: Any, scalar: Any, other: Any) -> Any:
     """Return vector + scalar * other, the product rounded before it is added."""
-    scale = _splat(builder, scalar, ir.VectorType(_F32, EIGHT))
-    return builder.fadd(vector, builder.fmul(scale, other))
+    return builder.fadd(
+        vector, builder.fmul(_splat(builder, scalar, ir.VectorType(_F32, EIGHT)), other)
+    )
 
 
 @_operation(vec16, types.float32)
@@ -226,8 +235,10 @@ def vnonzero(builder: Any, vector: Any) -> Any:
 @_operation(vec16, types.int64, vec16, vec16)
 def vselect(builder: Any, lanes: Any, left: Any, right: Any) -> Any:
     """Return left in the lanes of the set, right in the others."""
-    spread = _splat(builder, builder.trunc(lanes, _I32), _V16I)
-    bits = builder.and_(spread, ir.Constant(_V16I, [1 << k for k in range(_LANES)]))
+    bits = builder.and_(
+        _splat(builder, builder.trunc(lanes, _I32), _V16I),
+        ir.Constant(_V16I, [1 << k for k in range(_LANES)]),
+    )
     return builder.select(builder.icmp_unsigned("!=", bits, _integer(0)), left, right)
 
 
@@ -242,8 +253,12 @@ def vkeep(builder: Any, sets: Any, x: Any, threshold: Any, bits: Any) -> Any:
     """Return sets of 32 bits in each lane; where x > threshold only the bits in `bits` are kept."""
     words = builder.bitcast(sets, _V16I)
     masked_words = builder.and_(words, _splat(builder, bits, _V16I))
-    is_above = builder.fcmp_ordered(">", x, _splat(builder, threshold, _V16F))
-    return builder.bitcast(builder.select(is_above, masked_words, words), _V16F)
+    return builder.bitcast(
+        builder.select(
+            builder.fcmp_ordered(">", x, _splat(builder, threshold, _V16F)), masked_words, words
+        ),
+        _V16F,
+    )
 
 
 @instruction
@@ -257,17 +272,20 @@ def vfirst(typingctx: Any, sets: Any, array: Any, index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(_V16I, [_V16I, ir.IntType(1)])
         insert: Any = cgutils.get_or_insert_function
-        function = insert(builder.module, kind, "llvm.cttz.v16i32")
         lowest = builder.call(
-            function, [builder.bitcast(args[0], _V16I), ir.Constant(ir.IntType(1), 1)]
+            insert(builder.module, kind, "llvm.cttz.v16i32"),
+            [builder.bitcast(args[0], _V16I), ir.Constant(ir.IntType(1), 1)],
         )
         vector = ir.Constant(_V16F, ir.Undefined)
         for lane in map(_I32, range(_LANES)):
             position = builder.add(
                 args[2], builder.zext(builder.extract_element(lowest, lane), args[2].type)
             )
-            pointer = _pointer(context, builder, array, (args[1], position), _F32)
-            vector = builder.insert_element(vector, builder.load(pointer), lane)
+            vector = builder.insert_element(
+                vector,
+                builder.load(_pointer(context, builder, array, (args[1], position), _F32)),
+                lane,
+            )
         return vector
 
     return vec16(vec16, array, types.intp), generate
@@ -287,8 +305,9 @@ def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
         address = _pointer(context, builder, array, args, ir.IntType(8))
         kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
         insert: Any = cgutils.get_or_insert_function
-        function = insert(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [address, _I32(0), _I32(3), _I32(1)])
+        builder.call(
+            insert(builder.module, kind, "llvm.prefetch.p0"), [address, _I32(0), _I32(3), _I32(1)]
+        )
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
@@ -369,11 +388,16 @@ def vexp(builder: Any, vector: Any) -> Any:
     """
     turns = builder.fadd(builder.fmul(vector, _number(1.44269504088896341)), _number(0.5))
     n = builder.sitofp(builder.fptosi(turns, _V16I), _V16F)
-    is_above = builder.fcmp_ordered(">", n, turns)
-    n = builder.fsub(n, builder.select(is_above, _number(1.0), _number(0.0)))
+    n = builder.fsub(
+        n, builder.select(builder.fcmp_ordered(">", n, turns), _number(1.0), _number(0.0))
+    )
     r = builder.fsub(vector, builder.fmul(n, _number(0.693359375)))
     r = builder.fsub(r, builder.fmul(n, _number(-2.12194440e-4)))
     y = builder.fmul(_polynomial(builder, _EXP_COEFFICIENTS, r), builder.fmul(r, r))
     y = builder.fadd(builder.fadd(y, r), _number(1.0))
-    power = builder.shl(builder.add(builder.fptosi(n, _V16I), _integer(127)), _integer(23))
-    return builder.fmul(y, builder.bitcast(power, _V16F))
+    return builder.fmul(
+        y,
+        builder.bitcast(
+            builder.shl(builder.add(builder.fptosi(n, _V16I), _integer(127)), _integer(23)), _V16F
+        ),
+    )

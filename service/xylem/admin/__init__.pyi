@@ -14,10 +14,8 @@ from .jobs.schedules import Schedules as Schedules
 from .jobs.worker import run_workers as run_workers
 from .registry.denials import Denial as Denial
 from .registry.denials import allow_again as allow_again
-from .registry.denials import check_known as check_known
 from .registry.denials import denial_of as denial_of
 from .registry.denials import denying_known as denying_known
-from .registry.denials import unknown_in as unknown_in
 from .registry.facts import history_facts as history_facts
 from .registry.facts import move_facts as move_facts
 from .registry.facts import provenance as provenance

@@ -18,13 +18,21 @@ from starlette.routing import Router
 from xylem.admin import JobFigures, Jobs, Registry, Schedules
 from xylem.api.door.admission import Admission
 from xylem.api.door.answering import Answering, WholeRequests
-from xylem.api.door.collectors import read_keys, read_rows, read_streams
 from xylem.api.door.cors import Cors, cors_options
-from xylem.api.door.metrics import Metrics, read_in_flight, read_live, read_queues, read_thresholds
+from xylem.api.door.metrics import (
+    Metrics,
+    read_in_flight,
+    read_keys,
+    read_live,
+    read_queues,
+    read_rows,
+    read_streams,
+    read_thresholds,
+)
 from xylem.api.door.neighbours import Neighbours, WorkerPlace
 from xylem.api.door.problems import install_handlers
 from xylem.api.door.request_log import RequestLog
-from xylem.api.door.request_scope import RequestScope, UnparsedRequests
+from xylem.api.door.request_scope import RequestScope, refuse_unparsed
 from xylem.api.door.streams import Streams
 from xylem.api.door.work import WorkPool
 from xylem.api.routes import (
@@ -43,7 +51,7 @@ from xylem.api.routes import (
     thresholds,
 )
 from xylem.api.routes.openapi import openapi_document
-from xylem.api.routes.services import Services
+from xylem.api.routes.requests import Services
 from xylem.base import (
     AuditLog,
     KeyRing,
@@ -106,6 +114,8 @@ ROUTERS = (
 )
 """The routers, in the order in which their routes are tried: frequent requests come first."""
 
+# options of FastAPI. Its telemetry is off: it would look for its providers in the environment at
+# each request
 _OPTIONS: Any = {
     "openapi_url": None,
     "docs_url": None,
@@ -113,10 +123,6 @@ _OPTIONS: Any = {
     "redirect_slashes": False,
     "telemetry": {"tracing": False, "metrics": False, "logs": False},
 }
-"""Options of FastAPI.
-
-Its telemetry is off: it would look for its providers in the environment at each request.
-"""
 
 
 def create_app(
@@ -146,8 +152,9 @@ def create_app(
     job_figures = JobFigures(parts.learning.database)
     parts.metrics.registry.register(job_figures)
     if place is not None:
-        own_page = functools.partial(parts.metrics.page, worker=place.number)
-        parts = parts._replace(neighbours=Neighbours(place, own_page))
+        parts = parts._replace(
+            neighbours=Neighbours(place, functools.partial(parts.metrics.page, worker=place.number))
+        )
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -189,8 +196,8 @@ def create_app(
     app.add_middleware(
         RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path
     )
-    app.state.unparsed_requests = UnparsedRequests(
-        requests, settings.limits.head_bytes_max, root_path
+    app.state.unparsed_requests = functools.partial(
+        refuse_unparsed, requests, settings.limits.head_bytes_max, root_path
     )
     app.state.slow_readers = admission.answers
     app.state.whole_requests = WholeRequests(
@@ -261,11 +268,6 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
         admission=admission,
     )
     metrics.open_versions = live.open_versions
-    queues = {
-        "predictions": services.work,
-        "thresholds": services.threshold_work,
-        "admin": services.admin_work,
-    }
     report = metrics.report
     report(read_in_flight, metrics, admission)
     report(read_live, live.status, lambda: services.ready, metrics.series_models)
@@ -274,12 +276,18 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
     if settings.metrics_keys:
         report(read_keys, ring)
     report(read_streams, {"batch": services.batches, "feedback": services.feeds})
-    report(read_queues, queues)
+    report(
+        read_queues,
+        {
+            "predictions": services.work,
+            "thresholds": services.threshold_work,
+            "admin": services.admin_work,
+        },
+    )
     return services
 
 
 def _settle() -> None:
-    """Exclude the present objects from garbage collection, and log that the store was read."""
     settle()
     log(logging.INFO, "models_opened")
 
@@ -288,17 +296,12 @@ async def _until_open(live: LiveModels[Any], opened: Connection | None) -> None:
     """Wait until the store has been read, and the other end of a connection is closed."""
     await live.has_looked.wait()
     if opened is not None:
-        await _end_of(opened)
-
-
-async def _end_of(connection: Connection) -> None:
-    """Wait until the other end of a connection is closed, and close this one."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(connection.fileno(), ended.set)
-    await ended.wait()
-    loop.remove_reader(connection.fileno())
-    connection.close()
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        loop.add_reader(opened.fileno(), ended.set)
+        await ended.wait()
+        loop.remove_reader(opened.fileno())
+        opened.close()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,6 @@ from xylem.api.schemas.labels import (
     LabelQuery,
     LabelsQuery,
     LabelSummary,
-    LabelThreshold,
     ShadowSummary,
     ThresholdHistory,
     ThresholdQuery,
@@ -32,7 +31,7 @@ from xylem.serving import (
     languages_of,
 )
 from xylem.thresholds import Shadow, Tuned, checkpoints, find_head, label_history
-from xylem_store import NameTable, Store, find_name, name_of, names_with, read_report
+from xylem_store import NameTable, Store, name_of, names_with, read_report
 
 
 def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
@@ -77,9 +76,7 @@ def describe_features(served: ServedVersion, query: LabelFeaturesQuery) -> Label
 
     Raises UnknownLabel, UnsupportedOption, BadRequest.
     """
-    explanation = label_features(
-        served.opened, name_of(served.labels, _label_of(served, query)), query.top
-    )
+    explanation = label_features(served.opened, _label_of(served, query), query.top)
     return {
         "model": served.name,
         "version": served.version,
@@ -98,7 +95,6 @@ def describe_history(
     Raises NotTuned, UnknownLabel, BadRequest, DatabaseUnavailable.
     """
     label = _label_of(served, query)
-    n_labels = served.labels.n_names
     with database.read() as connection:
         head = find_head(connection, served.name, served.version, served.thresholds.digest)
         if head is None or not head.epoch:
@@ -106,7 +102,8 @@ def describe_history(
                 f"model {served.name} version {served.version}: expected thresholds, found none"
             )
         points: list[Any] = [
-            point._asdict() for point in label_history(connection, head, label, n_labels)
+            point._asdict()
+            for point in label_history(connection, head, label, served.labels.n_names)
         ]
     return {
         "model": served.name,
@@ -119,21 +116,20 @@ def describe_history(
 
 
 def _label_of(served: ServedVersion, query: LabelQuery) -> int:
-    """Return the id of the label that a query gives by id or name.
+    """Return the id of the label that a query gives by its id, itself, or its name.
 
     Raises BadRequest, UnknownLabel.
     """
     if (query.id is None) == (query.label is None):
         present = "neither" if query.id is None else "both"
         raise BadRequest(f"expected a label's id or its name, found {present}").with_path("label")
+    if query.label is not None:
+        return int(served.info.label_ids([query.label], lambda _: "label")[0][0])
     n_labels = served.labels.n_names
-    label = find_name(served.labels, query.label) if query.label is not None else query.id
-    if label is None or not 0 <= label < n_labels:
-        requested = query.id if query.label is None else query.label
-        raise UnknownLabel(f"expected one of {n_labels} labels, found {requested!r:.80}").with_path(
-            "label"
-        )
-    return label
+    if query.id is None or not 0 <= query.id < n_labels:
+        fault = f"expected one of {n_labels} labels, found {query.id!r:.80}"
+        raise UnknownLabel(fault).with_path("label")
+    return query.id
 
 
 def _ordered(
@@ -145,8 +141,10 @@ def _ordered(
 ) -> NDArray[np.int64]:
     """Return the ids in the order of the query; by id if there are no values to order by."""
     if query.order == "label":
-        by_name = sorted(ids.tolist(), key=lambda i: name_of(names, i), reverse=query.descending)
-        return np.array(by_name, np.int64)
+        return np.array(
+            sorted(ids.tolist(), key=lambda i: name_of(names, i), reverse=query.descending),
+            np.int64,
+        )
     columns = {"training_rows": counts}
     if tuned is not None:
         columns |= {"threshold": tuned.thresholds, **tuned.counters._asdict()}
@@ -163,7 +161,7 @@ def _summary(
     tuned: Tuned | None,
     info: LabelInfoOptions | None,
 ) -> LabelSummary:
-    summary: dict[str, Any] = {
+    summary = {
         "label": name_of(served.labels, label),
         "id": label,
         "training_rows": None if counts is None else int(counts[label]),
@@ -171,9 +169,8 @@ def _summary(
         "hits": None if tuned is None else int(tuned.counters.hits[label]),
         "marks": None if tuned is None else int(tuned.counters.marks[label]),
         "denied": served.denied is not None and not served.denied.allowed[label],
+        **({} if info is None else label_description(info, label)),
     }
-    if info is not None:
-        summary |= label_description(info, label)
     return cast(LabelSummary, summary)
 
 
@@ -206,19 +203,8 @@ def describe_thresholds(
             checkpoint_rows = [checkpoint._asdict() for checkpoint in checkpoints(connection, head)]
     instance_f = tuned.aim.instance_f()
     marks = tuned.counters.marks
-    hits = tuned.counters.hits
     ids = np.flatnonzero(marks < query.marks_below) if query.marks_below else np.arange(len(marks))
     page_ids = ids[query.offset : query.offset + query.limit].tolist()
-    labels: list[LabelThreshold] = [
-        {
-            "label": name_of(served.labels, i),
-            "id": i,
-            "threshold": tuned.thresholds[i],
-            "hits": int(hits[i]),
-            "marks": int(marks[i]),
-        }
-        for i in page_ids
-    ]
     end = query.offset + len(page_ids)
     return {
         "model": served.name,
@@ -235,7 +221,16 @@ def describe_thresholds(
         "shadow": shadow,
         "checkpoints": checkpoint_rows,
         "n_labels": len(ids),
-        "labels": labels,
+        "labels": [
+            {
+                "label": name_of(served.labels, i),
+                "id": i,
+                "threshold": tuned.thresholds[i],
+                "hits": int(tuned.counters.hits[i]),
+                "marks": int(marks[i]),
+            }
+            for i in page_ids
+        ],
         "next_offset": end if page_ids and end < len(ids) else None,
     }
 
@@ -269,9 +264,12 @@ def describe_figures(store: Store, model: str, version: int) -> VersionFigures:
     Raises NotFound, Corrupt, StoreUnreadable.
     """
     opened = store.open(model, version, verify=False)
-    summary = VersionSummary.model_validate(opened.manifest)
     figures = None
     # there is no report, or one of another release, whose fields differ
     with suppress(KeyError, ValidationError):
         figures = _FIGURES.validate_python(read_report(opened.arrays)["validation"])
-    return VersionFigures(**dict(summary), model=opened.manifest.model, validation=figures)
+    return VersionFigures(
+        **dict(VersionSummary.model_validate(opened.manifest)),
+        model=opened.manifest.model,
+        validation=figures,
+    )

@@ -64,14 +64,14 @@ from .executors.local import Crew as Crew
 from .executors.local import crew_of as crew_of
 from .executors.step_results import stored_steps as stored_steps
 from .executors.steps import Calls as Calls
+from .executors.steps import NamedHandle as NamedHandle
 from .executors.steps import R as R
 from .executors.steps import Step as Step
 from .executors.steps import T as T
 from .executors.steps import ValueHandle as ValueHandle
-from .executors.values import NamedHandle as NamedHandle
-from .executors.values import mapped as mapped
-from .executors.values import n_bytes as n_bytes
-from .executors.values import shared as shared
+from .executors.steps import mapped as mapped
+from .executors.steps import n_bytes as n_bytes
+from .executors.steps import shared as shared
 from .extras import load_extra as load_extra
 from .faults import FAULT as FAULT
 from .faults import did_you_mean as did_you_mean
@@ -124,6 +124,7 @@ from .rows import Growing as Growing
 from .rows import LabelRows as LabelRows
 from .rows import RowArrays as RowArrays
 from .rows import SparseRows as SparseRows
+from .rows import checked_vectors as checked_vectors
 from .rows import inverse as inverse
 from .rows import offsets as offsets
 from .rows import ranges as ranges
@@ -157,4 +158,3 @@ from .traces.tracer import Tracer as Tracer
 from .training_options import DirectOptions as DirectOptions
 from .training_options import TrainingFacts as TrainingFacts
 from .training_options import TrainingOptions as TrainingOptions
-from .vectors import checked_vectors as checked_vectors

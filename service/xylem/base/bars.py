@@ -18,9 +18,9 @@ from rich.text import Text
 
 from xylem.base.progress import OnProgress
 
+# The phase of the first line: the time of all phases. A workflow that knows its stages reports
+# how many of them are done; in others the line has no end.
 IN_ALL = "in all"
-"""The phase of the first line: the time of all phases. A workflow that knows its stages reports how
-many of them are done; in others the line has no end."""
 
 
 @contextmanager
@@ -85,5 +85,6 @@ class LeftColumn(TimeRemainingColumn):
     def render(self, task: Task) -> Text:
         """Return the text; empty for a phase that is finished, has one step, or no known end."""
         is_known = task.total is not None and task.total > 1 and not task.finished
-        is_known = is_known and task.description != IN_ALL  # stages take unequal times
-        return Text.assemble(super().render(task), " left") if is_known else Text("")
+        if is_known and task.description != IN_ALL:  # stages take unequal times
+            return Text.assemble(super().render(task), " left")
+        return Text("")

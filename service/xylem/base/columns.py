@@ -3,7 +3,7 @@
 import codecs
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from xylem.base.errors import BadParameter
 from xylem.base.fields import TextColumn, TextFields
@@ -16,6 +16,7 @@ JSON_LINES = (".jsonl", ".ndjson")
 """The suffixes of files with a JSON object on each line."""
 
 SEPARATOR_CHARS_MAX = 16
+N_FOR_TABLES = 6  # the number of the first values of TableColumns, which only tables have
 
 
 class TableColumns(NamedTuple):
@@ -70,8 +71,10 @@ class TableColumns(NamedTuple):
             raise BadParameter("vectors cannot be used with join rows").with_path("vectors")
         if vectors and len(vectors) != len(paths):
             names = ", ".join(path.name for path in paths)
-            expected = f"expected a file for each file of data, {len(paths)} ({names})"
-            raise BadParameter(f"vectors: {expected}, found {len(vectors)}").with_path("vectors")
+            raise BadParameter(
+                f"vectors: expected a file for each file of data, {len(paths)} ({names}), "
+                f"found {len(vectors)}"
+            ).with_path("vectors")
         return self._replace(vectors=tuple(zip(paths, vectors or (), strict=False)))
 
     def with_texts(self, names: Iterable[str]) -> Self:
@@ -105,14 +108,9 @@ class TableColumns(NamedTuple):
         return {column.name for column in self.texts} | {self.weight}
 
     @property
-    def for_tables(self) -> tuple[Any, ...]:
-        """Return the values that only tables have."""
-        return self[:6]
-
-    @property
     def is_guessed(self) -> bool:
         """Return whether the reader guesses everything."""
-        return self.for_tables == DEFAULT_COLUMNS.for_tables
+        return self[:N_FOR_TABLES] == DEFAULT_COLUMNS[:N_FOR_TABLES]
 
 
 DEFAULT_COLUMNS = TableColumns()
@@ -142,10 +140,10 @@ def columns_of(
             "label_column"
         )
     if separator is not None and not 0 < len(separator) <= SEPARATOR_CHARS_MAX:
-        expected = f"expected 1 to {SEPARATOR_CHARS_MAX} characters"
-        raise BadParameter(f"label separator: {expected}, found {len(separator)}").with_path(
-            "label_separator"
-        )
+        raise BadParameter(
+            f"label separator: expected 1 to {SEPARATOR_CHARS_MAX} characters, "
+            f"found {len(separator)}"
+        ).with_path("label_separator")
     delimiter_char = "\t" if delimiter == "tab" else delimiter or ""
     if delimiter is not None and (len(delimiter_char) != 1 or delimiter_char in '"\r\n'):
         raise BadParameter(
@@ -156,11 +154,10 @@ def columns_of(
             "label columns: expected --label-column or --label-columns, found both"
         ).with_path("label_columns")
     if weight_column is not None and (join_rows or not weight_column):
-        expected = "a name, and rows that are not joined"
         instead = f"--join-rows {join_rows}" if weight_column else "an empty name"
-        raise BadParameter(f"weight column: expected {expected}, found {instead}").with_path(
-            "weight_column"
-        )
+        raise BadParameter(
+            f"weight column: expected a name, and rows that are not joined, found {instead}"
+        ).with_path("weight_column")
     if quote not in (None, "none"):
         raise BadParameter(f"quote: expected none, found {quote!r}").with_path("quote")
     return TableColumns(
@@ -183,10 +180,9 @@ def _encoding(name: str) -> str:
         "a".encode(name)  # a codec that is no encoding of text, as rot13, is refused
         codec = codecs.lookup(name)
     except (LookupError, ValueError):
-        expected = "expected the name of an encoding, as windows-1252"
-        raise BadParameter(f"encoding: {expected}, found {name[:40]!r}").with_path(
-            "encoding"
-        ) from None
+        raise BadParameter(
+            f"encoding: expected the name of an encoding, as windows-1252, found {name[:40]!r}"
+        ).with_path("encoding") from None
     return "" if codec.name in ("utf-8", "utf-8-sig") else codec.name
 
 
@@ -201,12 +197,12 @@ def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
     Tables have all kinds, lines of JSON have columns of text alone.
     """
     paths = [file for file in files if file is not None]
-    is_for_tables = not columns._replace(texts=TextFields()).is_guessed
-    suffixes = TABLES if is_for_tables else (*TABLES, *JSON_LINES)
+    has_texts_alone = columns._replace(texts=TextFields()).is_guessed
+    suffixes = (*TABLES, *JSON_LINES) if has_texts_alone else TABLES
     # a directory, which has no suffix, may contain tables
     can_have_columns = [plain_name(path).endswith(suffixes) or not path.suffix for path in paths]
     if not columns.is_guessed and not any(can_have_columns):
-        names = ", ".join(repr(path.name) for path in paths)
         raise BadParameter(
-            f"columns: expected a file that ends in {', '.join(suffixes)}, found {names}"
+            f"columns: expected a file that ends in {', '.join(suffixes)}, "
+            f"found {', '.join(repr(path.name) for path in paths)}"
         )

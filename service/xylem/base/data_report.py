@@ -39,8 +39,7 @@ class Finding(NamedTuple):
 
     def about(self, place: RowPlace | None = None, **values: object) -> Self:
         """Return a finding whose message has the place, and values, where this one has braces."""
-        message = self.message.format(place=place, **values)
-        return self._replace(message=message, place=place)
+        return self._replace(message=self.message.format(place=place, **values), place=place)
 
     def as_json(self) -> dict[str, Any]:
         """Return an item of `findings` in reports."""
@@ -110,8 +109,16 @@ class DataReport(NamedTuple):
     def result_of(reports: Iterable[DataReport | None]) -> dict[str, Any]:
         """Return `data` of the first report, and the `findings` of all, for a result."""
         counted = [report for report in reports if report is not None]
-        findings = [finding.as_json() for report in counted for finding in report.findings]
-        return {"data": counted[0].as_json(), "findings": findings} if counted else {}
+        return (
+            {
+                "data": counted[0].as_json(),
+                "findings": [
+                    finding.as_json() for report in counted for finding in report.findings
+                ],
+            }
+            if counted
+            else {}
+        )
 
     def lines(self) -> tuple[str, str]:
         """Return the report as two lines for people."""
@@ -124,15 +131,14 @@ class DataReport(NamedTuple):
             )
             if count
         ]
-        sizes = f"{self.labels:,} labels, {self.median:g} a row (the most: {self.largest:,})"
-        scripts = ", ".join(f"{100 * share:.0f} % {name}" for name, share in self.scripts.items())
+        scripts = (f"{100 * share:.0f} % {name}" for name, share in self.scripts.items())
         weight = "" if self.weight is None else f" of weight {self.weight:,.10g}"
         first = ", ".join(
             [
                 f"{self.source}: {self.rows:,} rows{weight}",
                 *lacking,
-                sizes,
-                *([scripts] if scripts else []),
+                f"{self.labels:,} labels, {self.median:g} a row (the most: {self.largest:,})",
+                *scripts,
             ]
         )
         examples = ", ".join(

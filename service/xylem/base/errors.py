@@ -9,20 +9,17 @@ from typing import NamedTuple, Self
 
 
 class XylemError(Exception):
-    """An error that the service raises; the message says what was expected and what was found."""
+    """An error that the service raises; the message says what was expected and what was found.
+
+    public_message  for clients, if the message itself must not be shown to them; else None
+    headers         those of the answer that tells the error
+    """
 
     code = "error"
-
     public_message: str | None = None
-    """The message for clients, if the message itself must not be shown to them; else None."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Return the headers of the answer that tells the error."""
-        return {}
+    headers: Mapping[str, str] = {}
 
     def __init_subclass__(cls, code: str | None = None) -> None:
-        """Set the code of a subclass; without one it has the code of its base class."""
         if code is not None:
             cls.code = code
 
@@ -137,33 +134,30 @@ class KeyNotFound(BadInput, code="key-not-found"):
 class AccessRefused(BadInput, code="unauthorized"):
     """A request without a key where one is needed, or with an unknown key.
 
-    challenge  the value of the answer's header WWW-Authenticate (RFC 6750)
+    headers  the challenge of the answer (RFC 6750)
     """
 
-    challenge = 'Bearer realm="xylem"'
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Return the header with the challenge."""
-        return {"www-authenticate": self.challenge}
+    headers: Mapping[str, str] = {"www-authenticate": 'Bearer realm="xylem"'}
 
 
 class KeyRevoked(AccessRefused, code="key-revoked"):
     """A key that was revoked."""
 
-    challenge = 'Bearer realm="xylem", error="invalid_token"'
+    headers: Mapping[str, str] = {"www-authenticate": 'Bearer realm="xylem", error="invalid_token"'}
 
 
 class KeyExpired(AccessRefused, code="key-expired"):
     """A key that has expired."""
 
-    challenge = 'Bearer realm="xylem", error="invalid_token"'
+    headers: Mapping[str, str] = {"www-authenticate": 'Bearer realm="xylem", error="invalid_token"'}
 
 
 class ScopeMissing(AccessRefused, code="scope-missing"):
     """A key in force that does not have the scope that the route needs."""
 
-    challenge = 'Bearer realm="xylem", error="insufficient_scope"'
+    headers: Mapping[str, str] = {
+        "www-authenticate": 'Bearer realm="xylem", error="insufficient_scope"'
+    }
 
 
 class TooManyRequests(XylemError, code="too-many-requests"):
@@ -174,12 +168,7 @@ class TooManyRequests(XylemError, code="too-many-requests"):
 
     def __init__(self, message: str, headers: Mapping[str, str]) -> None:
         super().__init__(message)
-        self._headers = headers
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Return when the request may be sent again, and the limits."""
-        return self._headers
+        self.headers = headers
 
 
 class Unavailable(XylemError, code="unavailable"):

@@ -27,12 +27,12 @@ class Extra(NamedTuple):
     option: str | None = None
 
 
+# The projects that install packages, where the two have different names.
 PROJECTS = {
     "grpc": "grpcio",
     "grpc_health": "grpcio-health-checking",
     "grpc_reflection": "grpcio-reflection",
 }
-"""The projects that install packages, where the two have different names."""
 
 EXTRAS = {
     "encoder": Extra(

@@ -65,13 +65,13 @@ def unknown(name: str, known_names: Collection[str], noun: str) -> str:
 
     noun  a word for the thing that has the name: "field", "parameter"
     """
-    hint = did_you_mean(shortened(name), known_names)
     return (
         f"expected {'only ' if known_names else 'none'}{', '.join(known_names)}, "
-        f"found another {noun}{hint}"
+        f"found another {noun}{did_you_mean(shortened(name), known_names)}"
     )
 
 
+# Names that other libraries and services use for options whose names here look different.
 _ELSEWHERE = {
     "k": "top_r",
     "top_k": "top_r",
@@ -81,7 +81,6 @@ _ELSEWHERE = {
     "beam_size": "beam_width",
     "timeout": "deadline_ms",
 }
-"""Names that other libraries and services use for options whose names here look different."""
 
 _HINTS_MAX = 256  # cached hints: a client makes the same mistake in each request
 
@@ -96,14 +95,12 @@ def did_you_mean(name: str, candidates: Iterable[str], *, is_quoted: bool = Fals
 
 @functools.lru_cache(_HINTS_MAX)
 def _nearest(name: str, candidates: tuple[str, ...]) -> str | None:
-    """Return the most similar candidate, None if none is similar."""
     if (equivalent := _ELSEWHERE.get(name)) in candidates:
         return equivalent
     return next(iter(difflib.get_close_matches(name, candidates, n=1)), None)
 
 
-TEXT_CHARACTERS_MAX = 60
-"""The most characters of a text that a message shows."""
+TEXT_CHARACTERS_MAX = 60  # the most characters of a text that a message shows
 
 
 def what_is(value: object) -> str:

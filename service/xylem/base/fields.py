@@ -11,14 +11,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from xylem.base.errors import BadInstance, BadParameter
 
-AUTO = "auto"
-"""The weight of a column whose weight is chosen on held-out rows."""
+AUTO = "auto"  # the weight of a column whose weight is chosen on held-out rows
 
-UNWEIGHTED = 0
-"""The number that stands for AUTO until the weight is chosen."""
+UNWEIGHTED = 0  # the number that stands for AUTO until the weight is chosen
 
-WEIGHT_MAX = 9
-"""The greatest weight of a column."""
+WEIGHT_MAX = 9  # the greatest weight of a column
 
 _WEIGHTED = re.compile(rf"(.+)=(\d{{1,9}}|{AUTO})", re.DOTALL)
 
@@ -34,8 +31,11 @@ class TextColumn(NamedTuple):
 
     def __str__(self) -> str:
         """Return the column as `--text-column` takes it."""
-        is_plain = self.weight == 1 and not _WEIGHTED.fullmatch(self.name)
-        return self.name if is_plain else f"{self.name}={self.weight or AUTO}"
+        return (
+            self.name
+            if self.weight == 1 and not _WEIGHTED.fullmatch(self.name)
+            else f"{self.name}={self.weight or AUTO}"
+        )
 
 
 class WeighableText(str):
@@ -78,13 +78,14 @@ class TextFields(tuple[TextColumn, ...]):
         fields = cls(map(_text_column, options))
         names = fields.names
         if len(set(names)) < len(names):
-            listing = ", ".join(map(repr, names))
-            raise _refusal(f"text column: expected distinct names, found {listing}")
+            raise _refusal(
+                f"text column: expected distinct names, found {', '.join(map(repr, names))}"
+            )
         if sum(column.weight == UNWEIGHTED for column in fields) > 1:
-            unweighted = ", ".join(str(field) for field in fields if not field.weight)
             raise _refusal(
                 f"text column: expected the weight {AUTO} for one column at most, because each "
-                f"more takes four times as many trials, found {unweighted}"
+                "more takes four times as many trials, found "
+                f"{', '.join(str(field) for field in fields if not field.weight)}"
             )
         return fields
 

@@ -18,12 +18,12 @@ PACKED = (".gz", ".zst")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://.")
 _LOCAL = "file://"
 
+# The timeouts of each kind of object store, as options of its driver.
 SECONDS: dict[str, dict[str, Any]] = {
     "s3": {
         "config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}
     }
 }
-"""The timeouts of each kind of object store, as options of its driver."""
 
 
 class RemotePath(PosixPath):
@@ -70,8 +70,9 @@ def file_system(url: str, **options: Any) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        fault = "a file at a URL needs fsspec: pip install 'xylem-serve[remote]'"
-        raise BadParameter(fault) from None
+        raise BadParameter(
+            "a file at a URL needs fsspec: pip install 'xylem-serve[remote]'"
+        ) from None
     seconds = SECONDS.get(url.partition("://")[0], {})
     try:
         filesystem, name = url_to_fs(url, use_listings_cache=False, **seconds, **options)
@@ -85,8 +86,7 @@ def file_system(url: str, **options: Any) -> tuple[Any, str]:
 def redacted_url(url: str) -> str:
     """Return a URL without its parts that may be secret: a user, a password, a query."""
     scheme, mark, location = url.partition("://")
-    place = location.partition("?")[0]
-    return f"{scheme}{mark}{place.rpartition('@')[2]}"
+    return f"{scheme}{mark}{location.partition('?')[0].rpartition('@')[2]}"
 
 
 def file_path(text: str) -> Path:
@@ -125,10 +125,12 @@ def refuse_special(path: Path) -> None:
     Opening one can block for ever.
     """
     if not isinstance(path, RemotePath) and path.exists() and not (path.is_file() or path.is_dir()):
-        fault = (
-            "a pipe, a socket or a device: give a file, or - where the command reads standard input"
+        raise OSError(
+            errno.EINVAL,
+            "a pipe, a socket or a device: give a file, or - where the command reads standard "
+            "input",
+            str(path),
         )
-        raise OSError(errno.EINVAL, fault, str(path))
 
 
 def n_bytes_of(path: Path) -> int:

@@ -56,14 +56,13 @@ class JsonHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
-        error = record.exc_info[1] if record.exc_info else None
         message = str(record.msg)
         with suppress(Exception):  # arguments that do not fit the format string
             message = record.getMessage()
         _write(
             record.levelno,
             "message",
-            error,
+            record.exc_info[1] if record.exc_info else None,
             {"logger": record.name, "message": message[:MESSAGE_MAX]},
         )
 

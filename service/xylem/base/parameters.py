@@ -6,6 +6,7 @@ Schema (`model_json_schema()`), whether the values come from a command line or a
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -17,8 +18,7 @@ from xylem.base.faults import FAULT, sentence_of, shortened, unknown, what_is
 
 Scalar: TypeAlias = bool | int | float | str | None
 
-FAULTS_MAX = 100
-"""The most parameters whose faults are reported."""
+FAULTS_MAX = 100  # the most parameters whose faults are reported
 
 _BOUNDS = {
     "minimum": "at least",
@@ -56,6 +56,8 @@ class Parameters(BaseModel):
 
     Making one raises BadParameter, whose `faults` are all that is wrong. Numbers are finite; an
     integer is taken for a float, nothing else is converted. A manifest stores `model_dump()`.
+
+    name_prefix  the prefix of the names in messages, where other parameters stand beside these
     """
 
     model_config = ConfigDict(
@@ -63,7 +65,6 @@ class Parameters(BaseModel):
     )
 
     name_prefix: ClassVar[str] = ""
-    """The prefix of the names in messages, where other parameters stand beside these."""
 
     def __init__(self, /, **values: Any) -> None:
         try:
@@ -132,10 +133,8 @@ def scalar_of(text: str) -> Scalar:
     if text in _WORDS:
         return _WORDS[text]
     for number in (int, float):
-        try:
+        with suppress(ValueError):
             return number(text)
-        except ValueError:
-            continue
     return text
 
 
@@ -150,10 +149,9 @@ def json_object(values: object) -> dict[str, Any]:
 
 def expected_of(parameters: type[Parameters], name: str) -> str | None:
     """Return what a parameter takes, in words; None if its JSON Schema is too complex for that."""
-    words = [
-        note.words for note in parameters.model_fields[name].metadata if isinstance(note, Expected)
-    ]
-    return words[0] if words else _words(parameters.model_json_schema()["properties"][name])
+    notes = parameters.model_fields[name].metadata
+    words = next((note.words for note in notes if isinstance(note, Expected)), None)
+    return words or _words(parameters.model_json_schema()["properties"][name])
 
 
 def _words(schema: Mapping[str, Any]) -> str | None:

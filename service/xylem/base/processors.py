@@ -6,10 +6,9 @@ import re
 from functools import cache
 from pathlib import Path
 
+# A line of a control group: of version 2 without controllers, of version 1 with a list of them
+# that has `cpu`, such as `cpu,cpuacct`.
 _GROUP = re.compile(r"^\d+:(|.*\bcpu\b.*):/(.*)$", re.MULTILINE)
-"""A line of a control group: of version 2 without controllers, of version 1 with a list of them
-that has `cpu`, such as `cpu,cpuacct`.
-"""
 
 
 @cache

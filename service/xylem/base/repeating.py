@@ -65,12 +65,11 @@ class Repeating:
                 return
         except Exception as error:
             if not self._is_failing:
-                detail = str(error) if isinstance(error, XylemError) else None
                 log(
                     logging.ERROR,
                     "follower_failed",
                     follower=self._name,
-                    detail=detail,
+                    detail=str(error) if isinstance(error, XylemError) else None,
                     error=error,
                 )
             self._is_failing = True

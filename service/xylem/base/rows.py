@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from xylem.base.data_report import DataReport
-from xylem.base.errors import BadParameter
+from xylem.base.errors import BadData, BadParameter
 from xylem.base.fields import TextFields
 
 RowArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
@@ -46,8 +46,9 @@ class SparseRows(NamedTuple):
         if len(parts) == 1:
             return parts[0]
         indices, values = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-        tail = min(part.tail for part in parts)
-        return SparseRows(_joined(parts), indices, values, parts[0].n_features, tail)
+        return SparseRows(
+            _joined(parts), indices, values, parts[0].n_features, min(part.tail for part in parts)
+        )
 
     def cut(self, first: int, last: int) -> SparseRows:
         """Return rows first .. last - 1; indices and values are views."""
@@ -64,18 +65,21 @@ class SparseRows(NamedTuple):
         if not self.tail:
             return self
         is_word = self.indices < self.n_features - self.tail
-        indptr = self.indptr - self.tail * np.arange(len(self.indptr))
-        n_words = self.n_features - self.tail
-        return SparseRows(indptr, self.indices[is_word], self.values[is_word], n_words)
+        return SparseRows(
+            self.indptr - self.tail * np.arange(len(self.indptr)),
+            self.indices[is_word],
+            self.values[is_word],
+            self.n_features - self.tail,
+        )
 
 
 NO_ROWS = SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 1)
 """No rows: a placeholder until there are rows."""
 
 
+# The bounds of weights that are not 0: products and sums of such weights are finite in 32 bits.
 WEIGHT_MIN = 1e-6
 WEIGHT_MAX = 1_000_000
-"""The bounds of weights that are not 0: products and sums of such weights are finite in 32 bits."""
 
 
 class RowWeights(NamedTuple):
@@ -93,8 +97,10 @@ class RowWeights(NamedTuple):
 
     def copies(self, random: np.random.Generator) -> NDArray[np.int64]:
         """Return rows as often as their weights say; a fraction is the probability of one more."""
-        n_copies = np.floor(self.rows + random.random(len(self.rows))).astype(np.int64)
-        return np.repeat(np.arange(len(self.rows)), n_copies)
+        return np.repeat(
+            np.arange(len(self.rows)),
+            np.floor(self.rows + random.random(len(self.rows))).astype(np.int64),
+        )
 
 
 class LabelRows(NamedTuple):
@@ -124,10 +130,15 @@ class LabelRows(NamedTuple):
             return parts[0]
         weights = None
         if any(part.weights for part in parts):
-            of_parts = (part.all_weights() for part in parts)
-            weights = RowWeights(*map(np.concatenate, zip(*of_parts, strict=True)))
-        indices = np.concatenate([part.indices for part in parts])
-        return LabelRows(_joined(parts), indices, parts[0].n_labels, weights)
+            weights = RowWeights(
+                *map(np.concatenate, zip(*(part.all_weights() for part in parts), strict=True))
+            )
+        return LabelRows(
+            _joined(parts),
+            np.concatenate([part.indices for part in parts]),
+            parts[0].n_labels,
+            weights,
+        )
 
     def cut(self, first: int, last: int) -> LabelRows:
         """Return rows first .. last - 1; indices are a view."""
@@ -146,13 +157,16 @@ class LabelRows(NamedTuple):
             number = float(value)
             if number == 0 or WEIGHT_MIN <= number <= WEIGHT_MAX:
                 return number
-        expected = f"expected a weight of 0, or from {WEIGHT_MIN:f} to {WEIGHT_MAX:,}"
-        raise ValueError(f"{expected}, found {str(value)!r:.40}")
+        raise ValueError(
+            f"expected a weight of 0, or from {WEIGHT_MIN:f} to {WEIGHT_MAX:,}, "
+            f"found {str(value)!r:.40}"
+        )
 
     def all_weights(self) -> RowWeights:
         """Return the weights, which are 1 if none are stored."""
-        sizes = self.n_rows, len(self.indices)
-        return self.weights or RowWeights(*(np.ones(size, np.float32) for size in sizes))
+        return self.weights or RowWeights(
+            np.ones(self.n_rows, np.float32), np.ones(len(self.indices), np.float32)
+        )
 
     def weighed(
         self, rows: NDArray[np.float32], labels: NDArray[np.float32] | None = None
@@ -168,8 +182,7 @@ class LabelRows(NamedTuple):
 
         ptr  int64[n + 1], the offsets of the entries of each row
         """
-        weights = self.weights
-        return None if weights is None else np.repeat(weights.rows.astype(float), np.diff(ptr))
+        return self.weights and np.repeat(self.weights.rows.astype(float), np.diff(ptr))
 
     def refuse_weights(self, operation: str) -> None:
         """Raise BadParameter if rows or labels have weights, which an operation cannot use."""
@@ -339,3 +352,37 @@ def _select(
     """Return the offsets of the chosen rows side by side, and the indices of their entries."""
     sizes = indptr[chosen + 1] - indptr[chosen]
     return offsets(sizes), ranges(indptr[chosen], sizes)
+
+
+NUMBERS_MAX = 4096  # the most numbers of a vector
+
+
+def checked_vectors(
+    matrix: NDArray[Any], place: str, n_rows: int | None = None, first: int = 0
+) -> NDArray[np.float32]:
+    """Return vectors of training rows, or of a file, as float32[n, numbers]. Raises BadData.
+
+    place   what errors call the matrix
+    n_rows  the number of texts; None: any
+    first   the number of the first row, for errors
+    """
+    if matrix.ndim != 2 or matrix.dtype.kind != "f":
+        raise BadData(
+            f"{place}: expected a matrix of floats, a row for each text, found "
+            f"{matrix.dtype}{list(matrix.shape)}"
+        )
+    if n_rows is not None and len(matrix) != n_rows:
+        raise BadData(f"{place}: expected {n_rows} rows, as many as texts, found {len(matrix)}")
+    if not 1 <= matrix.shape[1] <= NUMBERS_MAX:
+        raise BadData(
+            f"{place}: expected vectors of 1 to {NUMBERS_MAX} numbers, found {matrix.shape[1]}"
+        )
+    with np.errstate(over="ignore"):  # a number too large for 32 bits becomes infinite: refused
+        vectors = np.ascontiguousarray(matrix, np.float32)
+    if not np.isfinite(vectors).all():
+        row, position = np.argwhere(~np.isfinite(vectors))[0].tolist()
+        raise BadData(
+            f"{place}: row {first + row}: expected a vector of finite 32-bit numbers, "
+            f"found {vectors[row, position]}"
+        )
+    return vectors

@@ -30,10 +30,9 @@ from xylem.base.processors import n_processors
 
 PREFIX = "XYLEM_"
 
+# Variables that other modules read: the folder of compiled kernels, the processors that they are
+# compiled for, and the key of `xylem predict --url`.
 ELSEWHERE = frozenset({"XYLEM_KERNEL_CACHE", "XYLEM_KERNEL_CPU", "XYLEM_KEY"})
-"""Variables that other modules read: the folder of compiled kernels, the processors that they are
-compiled for, and the key of `xylem predict --url`.
-"""
 
 _CONFIG = SettingsConfigDict(
     env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", allow_inf_nan=False
@@ -41,8 +40,6 @@ _CONFIG = SettingsConfigDict(
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
-Pause = Annotated[float, Field(ge=0, le=86_400)]
-Share = Annotated[float, Field(gt=0, le=1)]
 Rate = Annotated[float, Field(ge=0.001, le=1e9)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
 Duration = Annotated[float, Field(gt=0, le=100 * 86_400)]
@@ -50,12 +47,12 @@ Duration = Annotated[float, Field(gt=0, le=100 * 86_400)]
 _PORT = 8080
 
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://.*")
+# Variables that Kubernetes puts into the environment of pods for a service named `xylem...`.
 _SERVICE_VARIABLE = re.compile(
     r"XYLEM_(\w+_)?("
     r"SERVICE_HOST=.*|SERVICE_PORT(_\w+)?=\d+|"
     r"PORT(_\d+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://.*|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)=.*)"
 )
-"""Variables that Kubernetes puts into the environment of pods for a service named `xylem...`."""
 
 Port = Annotated[
     int,
@@ -109,13 +106,14 @@ def _check_admin_key(key: SecretStr) -> SecretStr:
         )
     kind, colon, digest = text.partition(":")
     if kind + colon == "sha256:" and not re.fullmatch("[0-9a-fA-F]{64}", digest):
-        actual = f"found {len(digest)} characters"
-        raise PydanticCustomError(_SECRET, f"expected sha256: and 64 hexadecimal digits, {actual}")
+        raise PydanticCustomError(
+            _SECRET, f"expected sha256: and 64 hexadecimal digits, found {len(digest)} characters"
+        )
     return key
 
 
+# The scopes that can be open without a key; `admin` never is.
 OPENABLE = ("predict", "feedback", "metrics")
-"""The scopes that can be open without a key; `admin` never is."""
 
 _BYTES = TypeAdapter(ByteSize)
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
@@ -193,19 +191,9 @@ def _check_bound(patterns: tuple[str, ...], info: ValidationInfo) -> tuple[str, 
 
 Text = Annotated[str, BeforeValidator(_check_text)]
 Directory = Annotated[Path, BeforeValidator(_check_text)]
-ModelsLoaded = Annotated[
-    int | str, PlainValidator(_check_models_loaded), BeforeValidator(_check_text)
-]
-MetricsModels = Annotated[str, BeforeValidator(_check_text), AfterValidator(_check_series)]
-RootPath = Annotated[str, AfterValidator(_check_root_path)]
+Secret = Annotated[SecretStr, BeforeValidator(_check_text)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
-Origins = Annotated[Names, AfterValidator(_check_origins)]
-OpenScopes = Annotated[Names, AfterValidator(_check_scopes)]
 PatternsOfModels = Annotated[Names, AfterValidator(_check_models)]
-SigningKeys = Annotated[
-    SecretStr, BeforeValidator(_check_text), AfterValidator(_check_signing_keys)
-]
-AdminSecret = Annotated[SecretStr, BeforeValidator(_check_text), AfterValidator(_check_admin_key)]
 
 
 def _field(default: object, description: str, **bounds: Any) -> Any:
@@ -251,7 +239,7 @@ class Limits(BaseSettings):
     # requests that wait to be answered by shadow versions too; one more is dropped, and counted
     shadow_queue_max: Count = 256
     # share of its time in which the thread of shadow versions works
-    shadow_time_share: Share = 0.25
+    shadow_time_share: Annotated[float, Field(gt=0, le=1)] = 0.25
     jobs_queued_max: Count = 100  # jobs that wait; one more is answered 503
     jobs_kept_max: Count = 1000  # jobs that have ended and are remembered; the oldest go first
     job_attempts_max: Count = 3  # workers that may die while they run a job, before it fails
@@ -345,7 +333,9 @@ class Settings(BaseSettings):
     store_poll_seconds: Seconds = _field(
         0.5, "seconds between two looks at the store for new versions"
     )
-    models_loaded: ModelsLoaded = _field(
+    models_loaded: Annotated[
+        int | str, PlainValidator(_check_models_loaded), BeforeValidator(_check_text)
+    ] = _field(
         "all",
         "how many models a process has open: `all`, a number of versions, or their size as "
         "`2GiB`; others are opened at their first request, and the least recently used closed",
@@ -369,7 +359,7 @@ class Settings(BaseSettings):
         ge=0,
         le=1000,
     )
-    drain_seconds: Pause = _field(
+    drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = _field(
         1.0, "seconds after SIGTERM in which `/readyz` says no while requests are still accepted"
     )
     shutdown_seconds: Seconds = _field(30.0, "seconds for requests in flight when the service ends")
@@ -402,13 +392,13 @@ class Settings(BaseSettings):
         "the Ray cluster for trainings with the executor `ray`, `auto` or `HOST:PORT`; not "
         "set: none",
     )
-    token_key: SigningKeys | None = _field(
+    token_key: Annotated[Secret, AfterValidator(_check_signing_keys)] | None = _field(
         None, "the key that signs prediction ids, or several, separated by commas"
     )
-    admin_key: AdminSecret | None = _field(
+    admin_key: Annotated[Secret, AfterValidator(_check_admin_key)] | None = _field(
         None, "an admin key, or sha256: and its SHA-256 in hex; none: those of the database"
     )
-    open_scopes: OpenScopes | None = _field(
+    open_scopes: Annotated[Names, AfterValidator(_check_scopes)] | None = _field(
         None,
         "scopes that need no key, of predict, feedback and metrics, or none; not set: all three "
         "when `XYLEM_HOST` is a loopback address, else none",
@@ -429,13 +419,13 @@ class Settings(BaseSettings):
     metrics_keys: bool = _field(
         False, "whether `/metrics` has figures of each key and model: their number is not bounded"
     )
-    cors_origins: Origins | None = _field(
+    cors_origins: Annotated[Names, AfterValidator(_check_origins)] | None = _field(
         None, "origins whose pages may call the service, or * for any; not set: no CORS"
     )
-    root_path: RootPath = _field(
+    root_path: Annotated[str, AfterValidator(_check_root_path)] = _field(
         "", "the prefix under which a proxy shows the service, as `/xylem`; not set: none"
     )
-    metrics_models: MetricsModels = _field(
+    metrics_models: Annotated[Text, AfterValidator(_check_series)] = _field(
         "all",
         "models that have series of their own in `/metrics`: `all`, `none`, or patterns as "
         "`shop-*,tags`; the others count together",
@@ -452,10 +442,9 @@ class Settings(BaseSettings):
 
 def variables() -> dict[str, str]:
     """Return the description of each variable of the environment that is a setting or a limit."""
-    fields = {**Settings.model_fields, **Limits.model_fields}
     return {
         f"{PREFIX}{name.upper()}": field.description
-        for name, field in fields.items()
+        for name, field in {**Settings.model_fields, **Limits.model_fields}.items()
         if field.description
     }
 
@@ -472,9 +461,9 @@ def read_settings(**overrides: object) -> Settings:
             f"{name}={value}"
         )
         if is_ours and name not in variable_names:
-            hint = did_you_mean(name.upper(), variable_names)
             raise BadParameter(
-                f"{name}: expected a setting of docs/settings.md, found no such one{hint}"
+                f"{name}: expected a setting of docs/settings.md, found no such one"
+                f"{did_you_mean(name.upper(), variable_names)}"
             )
     try:
         return Settings(**overrides)  # type: ignore[arg-type]

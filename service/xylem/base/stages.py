@@ -27,13 +27,12 @@ encode    its rows are made, by a version with a sentence encoder
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT, ENCODE = range(len(STAGES))
 
-_OF_KERNELS = (READ, FEATURES, SEARCH, WRITE)
-"""The stages that kernels measure, in their order."""
+_OF_KERNELS = (READ, FEATURES, SEARCH, WRITE)  # the stages that kernels measure, in their order
 _NAMES_OF_KERNELS = tuple(STAGES[stage] for stage in _OF_KERNELS)
 
 
+# The most stages of a stream that its trace has: a stream may have any number of blocks.
 STRETCHES_MAX = 256
-"""The most stages of a stream that its trace has: a stream may have any number of blocks."""
 
 STAGE_SECONDS = (
     1e-6,
@@ -188,5 +187,6 @@ class StageTimes:
         They include the stages that kernels counted.
         """
         counts = (self.counts + np.array(self._counts)).tolist()
-        totals = (self.total_ns + np.array(self._total_ns)).tolist()
-        return list(zip(STAGES, counts, totals, strict=True))
+        return list(
+            zip(STAGES, counts, (self.total_ns + np.array(self._total_ns)).tolist(), strict=True)
+        )

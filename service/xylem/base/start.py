@@ -9,15 +9,14 @@ from xylem.base.processors import n_processors
 # the exit status that shells report for a process that SIGTERM ended
 TERMINATED = 128 + signal.SIGTERM
 
+# Variables of other libraries that would break the service, by their effects: kernels that are
+# not compiled, or for which the cache has no key; metrics in files that workers share; spans and
+# propagators beside the service's own; a number of processes that uvicorn reads, although the
+# service starts them itself.
 _REMOVED = re.compile(
     r"NUMBA_(?!BOUNDSCHECK\Z).*|(?i:prometheus_multiproc_dir)|FASTAPI_.*|WEB_CONCURRENCY"
     r"|OTEL_PROPAGATORS|OTEL_PYTHON_(CONTEXT|(TRACER|METER|LOGGER)_PROVIDER)"
 )
-"""Variables of other libraries that would break the service, by their effects: kernels that are not
-compiled, or for which the cache has no key; metrics in files that workers share; spans and
-propagators beside the service's own; a number of processes that uvicorn reads, although the service
-starts them itself.
-"""
 
 
 def prepare() -> None:

@@ -22,8 +22,8 @@ from xylem.base.errors import ParameterFault
 from xylem.base.parameters import CommandOption, Expected, Parameters
 
 SEED_MAX = (1 << 63) - 1
+# The length of NAME@VERSION, which a store limits further.
 REFERENCE_CHARACTERS_MAX = 512
-"""The length of NAME@VERSION, which a store limits further."""
 
 
 class TrainingFacts(NamedTuple):
@@ -137,8 +137,7 @@ A_PASS_BEFORE_THE_LAST = Requirement(
 
 def _plain_integer(value: Any) -> Any:
     """Return an integer of numpy as one of Python; other values stay, to be checked."""
-    is_other_integer = hasattr(value, "__index__") and not isinstance(value, int)
-    return index(value) if is_other_integer else value
+    return index(value) if hasattr(value, "__index__") and not isinstance(value, int) else value
 
 
 class TrainingOptions(BaseModel):
@@ -169,7 +168,7 @@ class TrainingOptions(BaseModel):
     keep_rows: Annotated[
         bool,
         Field(description="Store the rows with the version: then xylem extend needs no --rows."),
-        Needs(ROWS_IN_MEMORY, NO_RANKER),
+        Needs(ROWS_IN_MEMORY),
         CommandOption(panel="Published version"),
     ] = False
     base: Annotated[
@@ -270,5 +269,6 @@ class DirectOptions(TrainingOptions, Parameters):
                     missing = requirement.missing(facts)
                     if missing is not None:
                         expected = requirement.expected.format_map(facts._asdict())
-                        fault = f"expected {expected}, found {missing}"
-                        yield ParameterFault(field.alias or name, fault)
+                        yield ParameterFault(
+                            field.alias or name, f"expected {expected}, found {missing}"
+                        )

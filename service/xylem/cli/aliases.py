@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from xylem.base import BadParameter, opened_database
 from xylem.cli.console import print_list, print_result
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from xylem_store import Alias as AliasDocument
     from xylem_store import AliasChange, Cause, Change, Store
 
-app = typer.Typer(help="Aliases and deletions: a part of `xylem models`.")
+app = Typer(help="Aliases and deletions: a part of `xylem models`.")
 
 Version = Annotated[
     str, Argument(metavar="NAME@VERSION", help="A version of a model; with --end, a model's name.")
@@ -229,20 +228,21 @@ def delete(
         if "@" in model:
             raise BadParameter(f"--all: expected the name of a model, found {model!r}")
         with opened_database(store) as database:
-            registry = registry_of(store, database)
-            deletion = registry.delete_model(
+            deletion = registry_of(store, database).delete_model(
                 model, cause_of(reason), confirm=model, thresholds=forgets
             )
         line = (
             f"{model} deleted, with {len(deletion.versions)} "
             f"version{'' if len(deletion.versions) == 1 else 's'}"
         )
-        facts = {
-            "versions": list(deletion.versions),
-            "deleted": True,
-            "thresholds_deleted": deletion.thresholds,
-        }
-        print_result(json, line, model=model, **facts)
+        print_result(
+            json,
+            line,
+            model=model,
+            versions=list(deletion.versions),
+            deleted=True,
+            thresholds_deleted=deletion.thresholds,
+        )
         return
     name, version = _version_of(model, store)
     with opened_database(store) as database:
@@ -283,11 +283,20 @@ def history(
     """Show who moved the aliases of a model, when, from where to where, and why; newest first."""
     from xylem.admin import history_facts
 
-    moves = registry_of(store).history(model, alias, limit=limit)
-    changes = [history_facts(model, move) for move in moves]
-    fields = ("at", "alias", "action", "from_version", "to_version", "who", "why")
-    rows = [
-        ["" if change[name] is None else str(change[name]) for name in fields] for change in changes
+    changes = [
+        history_facts(model, move) for move in registry_of(store).history(model, alias, limit=limit)
     ]
-    table = model, ("when", "alias", "what", "from", "to", "who", "why"), rows
-    print_list(json, {"model": model, "history": changes}, table, f"{model}: no alias has moved")
+    fields = ("at", "alias", "action", "from_version", "to_version", "who", "why")
+    print_list(
+        json,
+        {"model": model, "history": changes},
+        (
+            model,
+            ("when", "alias", "what", "from", "to", "who", "why"),
+            [
+                ["" if change[name] is None else str(change[name]) for name in fields]
+                for change in changes
+            ],
+        ),
+        f"{model}: no alias has moved",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from typer import Option
 
@@ -16,10 +16,6 @@ from xylem.serving import STDIN
 
 if TYPE_CHECKING:
     from xylem.serving import AnswerParts, Format
-
-
-PredictQuery: TypeAlias = tuple[str, str]
-"""What predicts, and how: NAME[@VERSION], the options as a query string."""
 
 
 @in_panel("Answers in files")
@@ -58,20 +54,24 @@ class AnswerFiles(NamedTuple):
         if data == STDIN:
             raise BadParameter("--out: expected files as --data, found standard input")
         if self.form == "parquet" and tells_more:
-            options = "--explain, --language or --label-info"
-            raise BadParameter(f"--format: expected jsonl with {options}, found parquet")
+            raise BadParameter(
+                "--format: expected jsonl with --explain, --language or --label-info, found parquet"
+            )
 
     def write(
         self,
         data: str,
         columns: TableColumns,
         store: Path,
-        request: PredictQuery,
         threads: int,
         *,
+        model: str,
+        query: str,
         json: bool,
     ) -> None:
-        """Write the answers to files, and print their number.
+        """Write the answers of a version to files, and print their number.
+
+        query  the options of a request, as a query string
 
         Raises BadData at the end if some lines had no instance.
         """
@@ -79,28 +79,46 @@ class AnswerFiles(NamedTuple):
         from xylem.serving import answer_files
 
         assert self.out is not None
-        form: Format = "parquet" if self.form == "parquet" else "jsonl"
-        out = str(absolute(file_path(self.out)))
-        step = step_of(store, request, columns, out, form, threads if self.ray is None else 1)
+        step = step_of(
+            store,
+            model,
+            query,
+            columns,
+            out=str(absolute(file_path(self.out))),
+            form="parquet" if self.form == "parquet" else "jsonl",
+            threads=threads if self.ray is None else 1,
+        )
         with progress(json) as show:
             counts = answer_files(step, file_path(data), crew_of(1, self.ray), show)
         version = f"{step.model}@{step.version}"
         if json:
             print_json({"version": version, "out": step.out, **counts._asdict()})
         else:
-            facts = {"parts": counts.n_parts, "there before": counts.n_there}
             print_facts(
                 f"Answers of {version} in {step.out}",
-                {**facts, "lines": counts.n_rows, "bad": counts.n_bad},
+                {
+                    "parts": counts.n_parts,
+                    "there before": counts.n_there,
+                    "lines": counts.n_rows,
+                    "bad": counts.n_bad,
+                },
             )
         if counts.n_bad:
-            n_lines = counts.n_rows + counts.n_bad
-            expected = f"an instance on each of {n_lines} lines"
-            raise BadData(f"{data}: expected {expected}, found {counts.n_bad} without")
+            raise BadData(
+                f"{data}: expected an instance on each of {counts.n_rows + counts.n_bad} lines, "
+                f"found {counts.n_bad} without"
+            )
 
 
 def step_of(
-    store: Path, request: PredictQuery, columns: TableColumns, out: str, form: Format, threads: int
+    store: Path,
+    model: str,
+    query: str,
+    columns: TableColumns,
+    *,
+    out: str,
+    form: Format,
+    threads: int,
 ) -> AnswerParts:
     """Return the step that writes the answers of each part of the data.
 
@@ -109,10 +127,8 @@ def step_of(
     from xylem.base import read_settings
     from xylem.serving import TUNED, AnswerParts, answers_of, denied_by, open_named, parse_options
     from xylem.thresholds import Head
-    from xylem_store import manifest_digest
 
     limits = read_settings().limits
-    model, query = request
     options = parse_options(query.encode(), limits)
     name, reference = parse_reference(model)
     model_store = store_at(store)
@@ -120,7 +136,6 @@ def step_of(
     with opened_learning(store, create=False) if is_tuned else nullcontext() as learning:
         served = open_named(model_store, name, reference, learning, is_tuned=is_tuned)
     live = served.thresholds
-    manifest = served.opened.manifest
     tuned = None
     answers_of(served, options, limits)  # raises for unusable options
     if is_tuned:
@@ -128,8 +143,8 @@ def step_of(
     return AnswerParts(
         store=str(store.absolute()),
         model=name,
-        version=manifest.version,
-        digest=manifest_digest(manifest),
+        version=served.opened.manifest.version,
+        digest=served.opened.manifest.digest,
         query=query,
         denied=denied_by(model_store, name, reference),
         tuned=tuned,

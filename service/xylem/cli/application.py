@@ -10,7 +10,6 @@ from copy import copy
 from typing import Annotated
 
 import typer
-from typer import Option
 from typer.main import get_command_name
 from typer.models import CommandInfo
 
@@ -107,7 +106,6 @@ def with_options_of(words: Collection[str], app: typer.Typer) -> typer.Typer:
 
 
 def _name_of(command: CommandInfo) -> str:
-    """Return the word that calls a command."""
     return command.name or get_command_name(getattr(command.callback, "__name__", ""))
 
 
@@ -122,7 +120,7 @@ def _without_options(command: CommandInfo) -> CommandInfo:
 def _root(
     version: Annotated[
         bool,
-        Option(
+        typer.Option(
             "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
@@ -155,8 +153,9 @@ def run() -> int:
             return BAD_INPUT
     try:
         # `xylem feedback NAME` is short for `xylem feedback send NAME`
-        words = [*sys.argv[1:], *(["send"] if "feedback" in sys.argv[1:2] else [])]
-        called = with_options_of(words, application())
+        called = with_options_of(
+            [*sys.argv[1:], *(["send"] if "feedback" in sys.argv[1:2] else [])], application()
+        )
         status: int = called(standalone_mode=False) or DONE
         if status == INTERRUPTED:  # how typer returns Ctrl-C
             complain("interrupted")
@@ -182,11 +181,12 @@ def run() -> int:
         complain(str(error) if error.filename is None else fault)
         return FAILED
     except (XylemError, MemoryError) as error:
-        hint = (
-            "out of memory: give the command more, or train with --stream, which holds a "
-            "part of the rows"
+        complain(
+            "out of memory: give the command more, or train with --stream, which holds a part of "
+            f"the rows ({error})"
+            if isinstance(error, MemoryError)
+            else str(error)
         )
-        complain(f"{hint} ({error})" if isinstance(error, MemoryError) else str(error))
         return FAILED
     except Exception as error:
         # Ctrl-C while pydantic makes a model: it wraps the exception

@@ -38,6 +38,14 @@ def print_json(value: object) -> None:
     sys.stdout.flush()
 
 
+def print_summary(json: bool, facts: object, title: str, summary: Mapping[str, object]) -> None:
+    """Print the facts with `json`, else a title and a summary of them."""
+    if json:
+        print_json(facts)
+    else:
+        print_facts(title, summary)
+
+
 def print_result(json: bool, line: str, **facts: object) -> None:
     """Print what was done: a line for a person, or with `json` the facts for a machine."""
     if json:
@@ -119,8 +127,7 @@ def flat(facts: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return leaves
 
 
-_ROW_CHARACTERS = 200
-"""How much of the text of a row is shown."""
+_ROW_CHARACTERS = 200  # how much of the text of a row is shown
 
 
 def first_rows(dataset: Dataset, n_rows: int) -> list[dict[str, Any]]:
@@ -144,11 +151,14 @@ def first_rows(dataset: Dataset, n_rows: int) -> list[dict[str, Any]]:
 
 def print_rows(dataset: Dataset, n_rows: int) -> None:
     """Print the first rows as they were understood, as a table."""
-    rows = [
-        (str(row.get("text", row.get("features")))[:_ROW_CHARACTERS], ", ".join(row["labels"]))
-        for row in first_rows(dataset, n_rows)
-    ]
-    print_table("The first rows as they were read", ("instance", "labels"), rows)
+    print_table(
+        "The first rows as they were read",
+        ("instance", "labels"),
+        [
+            (str(row.get("text", row.get("features")))[:_ROW_CHARACTERS], ", ".join(row["labels"]))
+            for row in first_rows(dataset, n_rows)
+        ],
+    )
 
 
 def cell(value: object) -> str:
@@ -228,9 +238,12 @@ def _announce_compilation() -> None:
     complain(f"the first run compiles the kernels, about a minute; they are kept in {cache_dir()}")
     if n_processors() > 1:
         nowhere = subprocess.DEVNULL
-        command = [sys.executable, "-m", "xylem.warm", "answers"]
         subprocess.Popen(
-            command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
+            [sys.executable, "-m", "xylem.warm", "answers"],
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+            start_new_session=True,
         )
 
 

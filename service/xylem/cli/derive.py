@@ -1,7 +1,7 @@
 """`xylem extend`, `calibrate`, `import-vectorizer`: a new version made from another one."""
 
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from typer import Option
 
@@ -81,9 +81,6 @@ def extend(
     print_report(report, store, json)
 
 
-_HEADS = ("scores", "predictions", "mean score", "true")
-
-
 @grouped
 def calibrate(
     model: Model,
@@ -105,16 +102,31 @@ def calibrate(
     columns = table.columns(data)
     name, reference = parse_reference(model)
     with progress(json) as show:
-        model_store = store_to_publish(store, "xylem calibrate")
         facts = calibrate_and_publish(
-            model_store, name, reference, data, columns, n_threads(threads), show
+            store_to_publish(store, "xylem calibrate"),
+            name,
+            reference,
+            data,
+            columns,
+            n_threads(threads),
+            show,
         )
     if json:
         print_json(facts)
         return
     for stage, bins in facts["reliability"].items():
         print_table(
-            f"{stage.capitalize()}: the first labels of each row", _HEADS, list(map(_cells, bins))
+            f"{stage.capitalize()}: the first labels of each row",
+            ("scores", "predictions", "mean score", "true"),
+            [
+                (
+                    f"{score_bin['low']:.2f} - {score_bin['high']:.2f}",
+                    f"{score_bin['n']:,}",
+                    f"{score_bin['mean_score']:.3f}",
+                    f"{score_bin['share_true']:.3f}",
+                )
+                for score_bin in bins
+            ],
         )
     errors = facts["calibration_error"]
     print_facts(
@@ -127,16 +139,6 @@ def calibrate(
             "after, each half by a fit to the other": f"{errors['after']:.3f}",
             "tuned thresholds": "none: they were for other scores; call xylem thresholds",
         },
-    )
-
-
-def _cells(score_bin: dict[str, Any]) -> tuple[str, str, str, str]:
-    scores = f"{score_bin['low']:.2f} - {score_bin['high']:.2f}"
-    return (
-        scores,
-        f"{score_bin['n']:,}",
-        f"{score_bin['mean_score']:.3f}",
-        f"{score_bin['share_true']:.3f}",
     )
 
 
@@ -159,7 +161,12 @@ def import_vectorizer(
     model_store = store_to_publish(store, "xylem import-vectorizer")
     version = model_store.resolve(name, reference)
     vectorizer = importers.read_vectorizer(file)
-    draft = importers.text_draft(model_store.open(name, version), vectorizer)
-    manifest = model_store.publish(name, draft)
-    line = f"{name}@{version} with {file} -> {manifest.full_name}"
-    print_result(json, line, model=manifest.model, version=manifest.version)
+    manifest = model_store.publish(
+        name, importers.text_draft(model_store.open(name, version), vectorizer)
+    )
+    print_result(
+        json,
+        f"{name}@{version} with {file} -> {manifest.full_name}",
+        model=manifest.model,
+        version=manifest.version,
+    )

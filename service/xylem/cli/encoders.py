@@ -1,19 +1,16 @@
 """`xylem encoders`: the sentence encoders of a store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from xylem.base import load_extra
-from xylem.cli.console import mebibytes, print_facts, print_json, print_list, print_result
+from xylem.cli.console import mebibytes, print_list, print_result, print_summary
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir
 from xylem.cli.places import store_at
 
-app = typer.Typer(
+app = Typer(
     help="Sentence encoders of the store: what texts mean, as numbers.", no_args_is_help=True
 )
 
@@ -40,24 +37,33 @@ def add(
     """Check a sentence encoder in ONNX, and copy it into the store."""
     arrays, encoder = load_extra("encoder").read_encoder(folder, pooling)
     info = store_at(store).encoders.add(name, arrays)
-    line = (
+    print_result(
+        json,
         f"encoder {name}: {encoder.dims} numbers a text, pooling {encoder.pooling}, "
-        f"{mebibytes(info.n_bytes)}"
+        f"{mebibytes(info.n_bytes)}",
+        **_facts(info),
+        dims=encoder.dims,
+        pooling=encoder.pooling,
     )
-    print_result(json, line, **_facts(info), dims=encoder.dims, pooling=encoder.pooling)
 
 
 @app.command("list")
 def list_encoders(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """List the encoders that have a name."""
     facts = [_facts(info) for info in store_at(store).encoders.list()]
-    cells = [
-        (info["name"], info["digest"][:12], mebibytes(info["bytes"]), info["versions"])
-        for info in facts
-    ]
-    table = str(store), ("encoder", "content", "size", "versions"), cells
-    nothing = f"No encoders in {store}. Add one: xylem encoders add NAME DIR"
-    print_list(json, {"encoders": facts}, table, nothing)
+    print_list(
+        json,
+        {"encoders": facts},
+        (
+            str(store),
+            ("encoder", "content", "size", "versions"),
+            [
+                (info["name"], info["digest"][:12], mebibytes(info["bytes"]), info["versions"])
+                for info in facts
+            ],
+        ),
+        f"No encoders in {store}. Add one: xylem encoders add NAME DIR",
+    )
 
 
 @app.command()
@@ -66,20 +72,20 @@ def show(name: EncoderName, store: StoreDir = DEFAULT_STORE, json: Json = False)
     from xylem_store import read_json_array
 
     encoders = store_at(store).encoders
-    config = read_json_array(encoders.open(name).by_name, "encoder/config")
-    facts = {**_facts(encoders.info(name)), **config}
-    if json:
-        print_json(facts)
-    else:
-        print_facts(f"encoder {name}", {**facts, "bytes": mebibytes(facts["bytes"])})
+    facts = {
+        **_facts(encoders.info(name)),
+        **read_json_array(encoders.open(name).by_name, "encoder/config"),
+    }
+    print_summary(json, facts, f"encoder {name}", {**facts, "bytes": mebibytes(facts["bytes"])})
 
 
 @app.command()
 def remove(name: EncoderName, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Remove the name of an encoder, and its files unless a version has them."""
     info = store_at(store).encoders.remove(name)
-    line = f"encoder {name} is removed; versions that have it: {info.n_versions}"
-    print_result(json, line, **_facts(info))
+    print_result(
+        json, f"encoder {name} is removed; versions that have it: {info.n_versions}", **_facts(info)
+    )
 
 
 def _facts(info: Any) -> dict[str, Any]:

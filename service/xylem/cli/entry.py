@@ -37,8 +37,9 @@ def _repeat_interrupt(unraisable: Any) -> None:
     if unraisable.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(unraisable)
         return
-    main_thread = threading.main_thread().ident
-    timer = threading.Timer(REPEAT_SECONDS, signal.pthread_kill, (main_thread, signal.SIGINT))
+    timer = threading.Timer(
+        REPEAT_SECONDS, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)
+    )
     timer.daemon = True
     timer.start()
 

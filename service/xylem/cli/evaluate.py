@@ -96,7 +96,7 @@ def evaluate(
     charts = None
     if report is not None:
         charts = load_extra("report")
-        charts.prepare_page(report)
+        charts.make_directory(report)
     tuned = tuned_of(store, opened_model)
     denied = open_named(store_at(store), *parse_reference(model)).denied
     with progress(json) as show:
@@ -110,16 +110,18 @@ def evaluate(
             sweep=report is not None,
             allowed=denied and denied.allowed,
         )
-    tree_facts = {} if trees is None else {"trees": trees}
     paths: dict[str, str] = {}
     if per_label is not None:
         write_label_table(per_label, label_lines(opened_model.labels, evaluation))
         paths["per_label"] = str(per_label)
     if charts is not None:
-        subject = charts.PageSubject(version, data.name, opened_model.labels)
-        paths["report"] = str(charts.write_page(report, subject, evaluation))
+        paths["report"] = str(
+            charts.write_page(
+                report, charts.PageSubject(version, data.name, opened_model.labels), evaluation
+            )
+        )
     if json:
-        print_json({**evaluation.report, **tree_facts, **paths})
+        print_json({**evaluation.report, **({} if trees is None else {"trees": trees}), **paths})
         return
     _print_report(f"{version} on {data}", evaluation.report)
     for file in paths.values():
@@ -131,12 +133,14 @@ def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
     from xylem_store import COMBINED, first_trees
 
     if model.manifest.kind == COMBINED:
-        subject = f"{model.manifest.full_name}, a combined one"
-        raise BadParameter(f"--trees: expected a version of trees, found {subject}")
-    n_trees_max = model.manifest.n_trees
-    if not 1 <= n_trees <= n_trees_max:
         raise BadParameter(
-            f"--trees: expected 1 to {n_trees_max}, the trees of the model, found {n_trees}"
+            f"--trees: expected a version of trees, found {model.manifest.full_name}, a combined "
+            "one"
+        )
+    if not 1 <= n_trees <= model.manifest.n_trees:
+        raise BadParameter(
+            f"--trees: expected 1 to {model.manifest.n_trees}, the trees of the model, "
+            f"found {n_trees}"
         )
     return first_trees(model, n_trees)
 
@@ -144,25 +148,29 @@ def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
 def _print_report(title: str, report: dict[str, Any]) -> None:
     from xylem.workflows import list_unknown
 
-    rows = [
-        (
-            metric,
-            *(
-                "unknown" if report[f"{metric}@{k}"] is None else report[f"{metric}@{k}"]
-                for k in _CUTS
-            ),
-        )
-        for metric in _RANKINGS
-    ]
-    print_table(f"{title}, {report['rows']:,} rows; percent", ("", *(f"@{k}" for k in _CUTS)), rows)
+    print_table(
+        f"{title}, {report['rows']:,} rows; percent",
+        ("", *(f"@{k}" for k in _CUTS)),
+        [
+            (
+                metric,
+                *(
+                    "unknown" if report[f"{metric}@{k}"] is None else report[f"{metric}@{k}"]
+                    for k in _CUTS
+                ),
+            )
+            for metric in _RANKINGS
+        ],
+    )
     if bands := report["bands"]:
-        heads = ("training rows", *(key.replace("_f", "-F") for key in list(bands[0])[1:]))
-        cells = [["-" if value is None else value for value in band.values()] for band in bands]
-        print_table("By the training rows of the labels; percent", heads, cells)
-    tuned = report["threshold"] == "tuned"
+        print_table(
+            "By the training rows of the labels; percent",
+            ("training rows", *(key.replace("_f", "-F") for key in list(bands[0])[1:])),
+            [["-" if value is None else value for value in band.values()] for band in bands],
+        )
     suffix = (
         f"at thresholds tuned for {report['objective']}-F"
-        if tuned
+        if report["threshold"] == "tuned"
         else f"at threshold {report['threshold']}"
     )
     error = report["calibration_error"]
@@ -197,8 +205,9 @@ def tuned_of(store: Path, model: OpenedModel) -> Tuned | None:
     from xylem.thresholds import ThresholdDatabase
 
     with opened_database(store) as database:
-        manifest = model.manifest
-        return ThresholdDatabase(database).load(manifest.model, manifest.version, manifest.digest)
+        return ThresholdDatabase(database).load(
+            model.manifest.model, model.manifest.version, model.manifest.digest
+        )
 
 
 @grouped
@@ -226,10 +235,9 @@ def compare(
     from xylem.workflows import CompareRequest, Contender
     from xylem.workflows import compare as compare_versions
 
-    empty = empty_convention(empty_labels, "--empty-labels")
     request = CompareRequest(
         data=data,
-        empty=empty,
+        empty=empty_convention(empty_labels, "--empty-labels"),
         resamples=resamples,
         seed=seed,
         threads=n_threads(threads),
@@ -246,16 +254,18 @@ def compare(
 
 
 def _print_comparison(title: str, report: dict[str, Any]) -> None:
-    heads = ("", report["a"], report["b"], "difference", "95% from", "to", "")
-    rows = [
-        (
-            name.replace("macro_f", "macro-F"),
-            *(figures[key] for key in ("a", "b", "difference", "low", "high")),
-            _verdict(report, figures),
-        )
-        for name, figures in report["metrics"].items()
-    ]
-    print_table(f"{title}, {report['rows']:,} rows; percent", heads, rows)
+    print_table(
+        f"{title}, {report['rows']:,} rows; percent",
+        ("", report["a"], report["b"], "difference", "95% from", "to", ""),
+        [
+            (
+                name.replace("macro_f", "macro-F"),
+                *(figures[key] for key in ("a", "b", "difference", "low", "high")),
+                _verdict(report, figures),
+            )
+            for name, figures in report["metrics"].items()
+        ],
+    )
     labels = report["labels"]
     facts: dict[str, object] = {"labels that both know": labels["both"]}
     facts |= {

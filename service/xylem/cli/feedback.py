@@ -10,8 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Option
+from typer import Context, Option, Typer
 from typer.core import TyperGroup
 
 from xylem.base import BadData, BadInput, Unavailable
@@ -42,7 +41,7 @@ class SendsByDefault(TyperGroup):
         return super().parse_args(ctx, args if is_named else ["send", *args])
 
 
-app = typer.Typer(
+app = Typer(
     cls=SendsByDefault,
     no_args_is_help=True,
     help="Feedback: true labels, from which thresholds learn, and the rows that are stored.",
@@ -50,8 +49,7 @@ app = typer.Typer(
 
 EVENTS_A_BLOCK = 64
 VERSIONS_MAX = 16  # versions that are open at a time because events name their predictions
-FAULTS_MAX = 10
-"""The most uncounted events that are listed with the reason."""
+FAULTS_MAX = 10  # the most uncounted events that are listed with the reason
 
 DETAIL_MAX = 300
 RESULTS = ("applied", "duplicate", "late", "rejected")
@@ -98,22 +96,22 @@ def send(
                     tally.add(number, verdict)
                 show("feedback", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
     except Unavailable as error:
-        n = sum(tally.results.values())
-        hint = f"{n} lines of the file had been answered: send it again, each event counts once"
-        raise type(error)(f"{error}; {hint}") from error
+        raise type(error)(
+            f"{error}; {sum(tally.results.values())} lines of the file had been answered: "
+            "send it again, each event counts once"
+        ) from error
     tally.show(json=json)
     if tally.first_rejected:
-        n = tally.results["rejected"]
-        first = tally.first_rejected
         raise BadData(
-            f"{data}: expected events that can be used, found {n} others, at first {first}"
+            f"{data}: expected events that can be used, found {tally.results['rejected']} others, "
+            f"at first {tally.first_rejected}"
         )
 
 
 @app.command("export")
 @grouped
 def export_rows(
-    context: typer.Context,
+    context: Context,
     model: ModelName,
     file: Annotated[
         Path, Option("--file", metavar="FILE", help="The file to write, lines of JSON.")
@@ -133,14 +131,19 @@ def export_rows(
         # rows of ids of features are no lines that a training reads
         with progress(json), suppress(BadData):
             read_dataset(file)
-    line = f"rows of {model} -> {file} ({n_bytes} bytes)"
-    print_result(json, line, model=model, file=str(file), bytes=n_bytes)
+    print_result(
+        json,
+        f"rows of {model} -> {file} ({n_bytes} bytes)",
+        model=model,
+        file=str(file),
+        bytes=n_bytes,
+    )
 
 
 @app.command("delete")
 @grouped
 def delete_rows(
-    context: typer.Context,
+    context: Context,
     model: ModelName,
     place: Place,
     event_id: Annotated[
@@ -203,8 +206,11 @@ class _Tally:
         if self._faults:
             n = len(self._faults)
             title = "Not counted:" if n == sum(reasons.values()) else f"Not counted, the first {n}:"
-            rows = [tuple(fault.values()) for fault in self._faults]
-            print_table(title, ("line", "result", "reason", "detail"), rows)
+            print_table(
+                title,
+                ("line", "result", "reason", "detail"),
+                [tuple(fault.values()) for fault in self._faults],
+            )
 
 
 @contextmanager
@@ -215,13 +221,18 @@ def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterato
     """
     name, reference = parse_reference(model)
     version = int(reference) if reference.isdigit() else None
-    alias = reference if version is None else None
     with connect_server(url, key) as client:
 
         def send(values: list[Any]) -> list[Mapping[str, Any]]:
             faults = [_fault_of(value, limits) for value in values]
             events = [value for value, fault in zip(values, faults, strict=True) if fault is None]
-            verdicts = iter(client.feedback(name, events, version, alias).results if events else ())
+            verdicts = iter(
+                client.feedback(
+                    name, events, version, reference if version is None else None
+                ).results
+                if events
+                else ()
+            )
             return [asdict(next(verdicts)) if fault is None else fault for fault in faults]
 
         yield send

@@ -33,10 +33,14 @@ def inspect(
             columns=table.columns(file),
             on_progress=lambda done, total: show("read", done, total),
         )
-    report = dataset.report
-    assert report is not None
-    options = ["--data", str(file), *report.options, "--model", "NAME"]
-    command = shlex.join(["xylem", "train", "label-tree", *options])
+    assert dataset.report is not None
+    command = shlex.join(
+        [
+            *("xylem", "train", "label-tree", "--data", str(file)),
+            *dataset.report.options,
+            *("--model", "NAME"),
+        ]
+    )
     if json:
         print_json({"first_rows": first_rows(dataset, N_FIRST_ROWS), "train": command})
         return

@@ -6,17 +6,16 @@ from dataclasses import asdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Context, Option, Typer, echo
 
-from xylem.cli.console import flat, print_facts, print_json, print_list
+from xylem.cli.console import flat, print_json, print_list, print_summary
 from xylem.cli.options import Json, grouped
 from xylem.cli.places import Place, opened_place
 
 if TYPE_CHECKING:
     from xylem.base import Database, Settings
 
-app = typer.Typer(
+app = Typer(
     help="Jobs: training, threshold tuning and batches; of the store, or with --url of a server.",
     no_args_is_help=True,
 )
@@ -50,7 +49,7 @@ def _facts(job: Any) -> dict[str, Any]:
 @app.command("list")
 @grouped
 def list_jobs(
-    context: typer.Context,
+    context: Context,
     place: Place,
     state: Annotated[
         str | None,
@@ -79,12 +78,18 @@ def list_jobs(
         job_facts = [_facts(job) for job in jobs.jobs(state, model, kind, limit)]
     place_name = str(place.url or place.store)
     columns = ("id", "kind", "model", "state", "created", "progress")
-    rows = [
-        [*(job[name] for name in columns[:-1]), job["error"] or _far(job["progress"])]
-        for job in job_facts
-    ]
     print_list(
-        json, {"jobs": job_facts}, (place_name, columns, rows), f"No such jobs in {place_name}"
+        json,
+        {"jobs": job_facts},
+        (
+            place_name,
+            columns,
+            [
+                [*(job[name] for name in columns[:-1]), job["error"] or _far(job["progress"])]
+                for job in job_facts
+            ],
+        ),
+        f"No such jobs in {place_name}",
     )
 
 
@@ -95,14 +100,14 @@ def _add(name: str, method: str, help_text: str) -> None:
     method  of the client, which the functions for a database have too
     """
 
-    def command(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
+    def command(context: Context, job: Id, place: Place, json: Json = False) -> None:
         with opened_place(context, place, _local) as jobs:
             facts = _facts(getattr(jobs, method)(job))
-        if json:
-            print_json(facts)
-            return
-        print_facts(
-            facts["id"], flat({name: value for name, value in facts.items() if value is not None})
+        print_summary(
+            json,
+            facts,
+            facts["id"],
+            flat({name: value for name, value in facts.items() if value is not None}),
         )
 
     app.command(name, help=help_text)(grouped(command))
@@ -110,23 +115,22 @@ def _add(name: str, method: str, help_text: str) -> None:
 
 @app.command("log")
 @grouped
-def show_log(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
+def show_log(context: Context, job: Id, place: Place, json: Json = False) -> None:
     """Print the log of a job so far, as lines of JSON."""
     with opened_place(context, place, _local) as jobs:
         text = jobs.log(job)
     if json:
         print_json({"id": job, "log": text})
     else:
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
 
 
 def _far(progress: dict[str, Any] | None) -> str:
     if progress is None:
         return ""
-    phase = progress["phase"]
-    done = progress["done"]
     total = progress["total"]
-    return f"{phase} {done / total:.0%}" if total else str(phase)
+    share = f" {progress['done'] / total:.0%}" if total else ""
+    return f"{progress['phase']}{share}"
 
 
 _add("show", "job", "Show a job: its request, its progress and its result.")

@@ -9,8 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Context, Option, Typer, echo
 
 from xylem.base import BadParameter, ready_database
 from xylem.cli.console import cell, print_json, print_line, print_list, print_result
@@ -20,9 +19,7 @@ from xylem.cli.places import Place, opened_place, store_at, user_name
 if TYPE_CHECKING:
     from xylem.base import AccessKeys, Database, Settings
 
-app = typer.Typer(
-    help="Keys of the service: who may predict, send feedback, read metrics, administer."
-)
+app = Typer(help="Keys of the service: who may predict, send feedback, read metrics, administer.")
 
 KeyId = Annotated[
     str, Argument(metavar="ID", help="The id of a key, as `xylem keys list` shows it.")
@@ -123,18 +120,17 @@ def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
         key_facts = [key.facts() for key in keys.list()]
         database_name = database.public_url
     columns = ("id", "name", "scopes", "models", "state", "created", "expires", "last_used")
-    table = database_name, columns, [[key[name] for name in columns] for key in key_facts]
     print_list(
         json,
         {"keys": key_facts},
-        table,
+        (database_name, columns, [[key[name] for name in columns] for key in key_facts]),
         "No keys. Make one: xylem keys create NAME --scope predict",
     )
 
 
 @grouped
 def usage(
-    context: typer.Context,
+    context: Context,
     place: Place,
     begin: Annotated[
         str | None, Option("--from", metavar="TIME", help="The hour to begin with, in UTC.")
@@ -150,9 +146,12 @@ def usage(
     """Show what keys sent to models: requests, rows, characters, and seconds of search."""
     with opened_place(context, place, _local_usage) as source:
         lines = source.usage(begin, end, groups)
-    columns = list(lines[0]) if lines else []
-    table = "usage", columns, [list(line.values()) for line in lines]
-    print_list(json, {"usage": lines}, table, "No usage in this time.")
+    print_list(
+        json,
+        {"usage": lines},
+        ("usage", list(lines[0]) if lines else [], [list(line.values()) for line in lines]),
+        "No usage in this time.",
+    )
 
 
 def _local_usage(database: Database, settings: Settings) -> Any:
@@ -219,9 +218,11 @@ def _print_made(facts: dict[str, Any], json: bool) -> None:
     if json:
         print_json(facts)
         return
-    expiry = facts["expires"] or "never"
-    typer.echo(facts["key"])  # one line, however narrow the terminal
-    print_line(f"key {facts['id']} ({facts['name']}): {cell(facts['scopes'])}; expires {expiry}")
+    echo(facts["key"])  # one line, however narrow the terminal
+    print_line(
+        f"key {facts['id']} ({facts['name']}): {cell(facts['scopes'])}; "
+        f"expires {facts['expires'] or 'never'}"
+    )
     print_line("It is shown this once. Send it as the header Authorization: Bearer KEY")
     for warning in facts["warnings"]:
         print_line(f"Warning: {warning}")

@@ -5,11 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from xylem.base import BadInput, BadParameter
-from xylem.cli.console import print_facts, print_json, print_line, print_result, print_table
+from xylem.cli.console import (
+    print_facts,
+    print_json,
+    print_line,
+    print_result,
+    print_summary,
+    print_table,
+)
 from xylem.cli.options import DEFAULT_STORE, Json, Model, ModelName, StoreDir
 from xylem.cli.places import open_model, store_at
 
@@ -17,7 +23,7 @@ if TYPE_CHECKING:
     from xylem.workflows import Attached
 
 
-app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
+app = Typer(help="Labels of a version: a part of `xylem models`.")
 
 
 BY_URI = "uri"
@@ -66,8 +72,12 @@ def label_info(
         if file is not None:
             raise BadParameter("--remove cannot be used with FILE")
         removed = model_store.delete_label_info(model)
-        line = f"{model}: label info {'removed' if removed else 'was none'}"
-        print_result(json, line, model=model, removed=removed)
+        print_result(
+            json,
+            f"{model}: label info {'removed' if removed else 'was none'}",
+            model=model,
+            removed=removed,
+        )
     elif file is not None:
         model_store.resolve(model)  # before a long file is read
         _print(attach_label_info(model_store, model, read_label_info(file, by, language)), json)
@@ -82,12 +92,13 @@ def label_info(
 
 
 def _print(info: Attached, json: bool) -> None:
-    facts: dict[str, Any] = info._asdict()
-    if json:
-        print_json(facts)
-        return
-    summary = {name.replace("_", " "): value for name, value in facts.items() if name != "model"}
-    print_facts(f"Label info of {info.model}", summary)
+    facts = info._asdict()
+    print_summary(
+        json,
+        facts,
+        f"Label info of {info.model}",
+        {name.replace("_", " "): value for name, value in facts.items() if name != "model"},
+    )
 
 
 _LISTED_TREES_MAX = 5  # most trees with a column in the table; --json has all
@@ -96,7 +107,7 @@ _LISTED_TREES_MAX = 5  # most trees with a column in the table; --json has all
 @app.command()
 def explain(
     model: Model,
-    label: Annotated[str, Option("--label", metavar="LABEL", help="The label, by its name.")],
+    label: Annotated[str, Option("--label", metavar="LABEL", help="The label, or its name.")],
     top: Annotated[int, Option(min=1, max=10_000, help="Number of features.")] = 20,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -107,9 +118,13 @@ def explain(
     leaf's siblings. With several trees the weights are means. A weight above 0 speaks for the
     label, one below 0 against it.
     """
+    from xylem.engine import label_ids
     from xylem.serving import label_features
 
-    explanation = label_features(open_model(store, model), label, top)
+    opened_model = open_model(store, model)
+    info = store_at(store).label_info(opened_model.manifest.model)
+    ids, _ = label_ids(opened_model.labels, [label], lambda _: "--label", info)
+    explanation = label_features(opened_model, int(ids[0]), top)
     if json:
         print_json(explanation)
         return
@@ -119,26 +134,30 @@ def explain(
     tree_weights = [
         {entry["feature"]: entry["weight"] for entry in tree["features"]} for tree in trees
     ]
-    rows = [
+    print_table(
+        f"{opened_model.manifest.full_name}: {explanation['label']}",
         (
-            entry["feature"],
-            entry["weight"],
-            *(weights.get(entry["feature"], "") for weights in tree_weights),
-        )
-        for entry in explanation["features"]
-    ]
-    heads = (
-        "feature",
-        "mean weight" if trees else "weight",
-        *(f"tree {tree['tree']}" for tree in trees),
+            "feature",
+            "mean weight" if trees else "weight",
+            *(f"tree {tree['tree']}" for tree in trees),
+        ),
+        [
+            (
+                entry["feature"],
+                entry["weight"],
+                *(weights.get(entry["feature"], "") for weights in tree_weights),
+            )
+            for entry in explanation["features"]
+        ],
     )
-    print_table(f"{explanation['model']}@{explanation['version']}: {label}", heads, rows)
-    facts = {
-        f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
-        f"{tree['siblings']:,} siblings; bias {tree['bias']:.2f}"
-        for tree in explanation["trees"][:_LISTED_TREES_MAX]
-    }
-    print_facts("", facts)
+    print_facts(
+        "",
+        {
+            f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart "
+            f"from {tree['siblings']:,} siblings; bias {tree['bias']:.2f}"
+            for tree in explanation["trees"][:_LISTED_TREES_MAX]
+        },
+    )
 
 
 @app.command()
@@ -166,24 +185,33 @@ def tree(
         raise BadInput(f"{name}: expected a label tree, whose leaves are labels, found a {kind}")
     if number >= n_trees:
         raise BadParameter(f"--tree: expected a number from 0 to {n_trees - 1}, found {number}")
-    counts = opened_model.arrays.get(
-        "labels/counts", np.zeros(opened_model.manifest.n_labels, np.int64)
+    nodes = tree_labels(
+        opened_model.ensemble,
+        opened_model.arrays.get(
+            "labels/counts", np.zeros(opened_model.manifest.n_labels, np.int64)
+        ),
+        tree=number,
+        depth=depth,
+        n_labels=labels,
     )
-    nodes = tree_labels(opened_model.ensemble, counts, tree=number, depth=depth, n_labels=labels)
     label_names = [
         [name_of(opened_model.labels, int(label)) for label in node.labels] for node in nodes
     ]
     if json:
-        node_facts = [
-            {"place": node.place, "n_labels": node.n_labels, "n_rows": node.n_rows, "labels": names}
-            for node, names in zip(nodes, label_names, strict=True)
-        ]
         print_json(
             {
                 "model": name,
                 "version": opened_model.manifest.version,
                 "tree": number,
-                "nodes": node_facts,
+                "nodes": [
+                    {
+                        "place": node.place,
+                        "n_labels": node.n_labels,
+                        "n_rows": node.n_rows,
+                        "labels": names,
+                    }
+                    for node, names in zip(nodes, label_names, strict=True)
+                ],
             }
         )
         return
@@ -191,9 +219,8 @@ def tree(
     print_line(f"{opened_model.manifest.full_name}, tree {number}")
     for node, names in zip(nodes, label_names, strict=True):
         place = ".".join(map(str, node.place)) or "root"
-        share = f"{100 * node.n_rows / n_rows:.1f}% of their occurrences"
         ellipsis = ", ..." if node.n_labels > len(names) else ""
-        indent = "  " * len(node.place)
         print_line(
-            f"{indent}{place}  {node.n_labels:,} labels, {share}: {', '.join(names)}{ellipsis}"
+            f"{'  ' * len(node.place)}{place}  {node.n_labels:,} labels, "
+            f"{100 * node.n_rows / n_rows:.1f}% of their occurrences: {', '.join(names)}{ellipsis}"
         )

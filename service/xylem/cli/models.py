@@ -9,8 +9,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from xylem.base import BadInput, BadParameter, load_extra, unfinished
 from xylem.cli.aliases import describe_split, store_to_publish
@@ -32,16 +31,19 @@ from xylem.cli.places import store_at
 if TYPE_CHECKING:
     from xylem_store import Manifest, ModelInfo
 
-app = typer.Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
+app = Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_models(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """List the models with their versions and aliases."""
     models = store_at(store).models()
-    table = str(store), ("model", "versions", "aliases"), list(map(_row, models))
-    nothing = f"No models in {store}. Publish one: xylem train label-tree --data FILE --model NAME"
-    print_list(json, {"models": list(map(_listed, models))}, table, nothing)
+    print_list(
+        json,
+        {"models": list(map(_listed, models))},
+        (str(store), ("model", "versions", "aliases"), list(map(_row, models))),
+        f"No models in {store}. Publish one: xylem train label-tree --data FILE --model NAME",
+    )
 
 
 def _listed(info: ModelInfo) -> dict[str, object]:
@@ -65,7 +67,6 @@ def _listed(info: ModelInfo) -> dict[str, object]:
 
 
 def _row(info: ModelInfo) -> tuple[str, str, str]:
-    """Return the cells of a model in the table, with the aliases that cannot be read."""
     aliases = [
         f"{name} -> {alias.version}{describe_split(alias)}{describe_denial(alias.denied)}"
         for name, alias in sorted(info.documents.items())
@@ -131,8 +132,14 @@ def draw(
     model_store = store_at(store)
     name, reference = parse_reference(model)
     version = model_store.resolve(name, reference)
-    report = read_report(model_store.open(name, version, verify=False).arrays)
-    files = [str(file) for file in charts.draw_report(report, f"{name}@{version}", out)]
+    files = [
+        str(file)
+        for file in charts.draw_report(
+            read_report(model_store.open(name, version, verify=False).arrays),
+            f"{name}@{version}",
+            out,
+        )
+    ]
     if not files:
         raise BadInput(
             f"{name}@{version}: expected a report to draw, found none: was it trained here?"
@@ -141,9 +148,7 @@ def draw(
 
 
 def _print_report(report: dict[str, Any]) -> None:
-    forest = report.get("forest")
-    size = report.get("size")
-    if forest:
+    if forest := report.get("forest"):
         _print_lines(
             f"Leaves by splits, means of {len(forest['trees'])} trees", "splits", forest["splits"]
         )
@@ -151,16 +156,21 @@ def _print_report(report: dict[str, Any]) -> None:
         _print_lines("Trees", "nodes", forest["trees"])
     if updates := report.get("training", {}).get("updates"):
         lines = [{**update["levels"][0], **update} for update in updates if update["levels"]]
-        columns = ("rows", "objective", "share", "purity", "share_moved")
         _print_lines(
-            "Root by updates", "rows", [{name: line[name] for name in columns} for line in lines]
+            "Root by updates",
+            "rows",
+            [
+                {
+                    name: line[name]
+                    for name in ("rows", "objective", "share", "purity", "share_moved")
+                }
+                for line in lines
+            ],
         )
-    if size:
-        n_bytes = size["bytes"]
-        ratio = size["bytes"] / max(1, size["ovr_bytes"])
+    if size := report.get("size"):
         print_line(
-            f"{size['weights']:,} weights; {mebibytes(n_bytes)} stored, {ratio:.3f} of flat "
-            "one-vs-rest"
+            f"{size['weights']:,} weights; {mebibytes(size['bytes'])} stored, "
+            f"{size['bytes'] / max(1, size['ovr_bytes']):.3f} of flat one-vs-rest"
         )
         _print_lines("Features by depth", "depth", size["depths"])
 
@@ -188,8 +198,11 @@ def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     Versions, and publications that are under way, are not touched.
     """
     removed = [str(path) for path in store_at(store).collect()]
-    line = f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}"
-    print_result(json, line, removed=removed)
+    print_result(
+        json,
+        f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}",
+        removed=removed,
+    )
 
 
 @app.command("export")
@@ -214,8 +227,14 @@ def export_model(
     except OSError as error:  # the error of a failed write lacks the file's name
         raise OSError(error.errno, error.strerror, str(file)) from error
     n_bytes = file.stat().st_size
-    line = f"{name}@{version} -> {file} ({mebibytes(n_bytes)})"
-    print_result(json, line, model=name, version=version, file=str(file), bytes=n_bytes)
+    print_result(
+        json,
+        f"{name}@{version} -> {file} ({mebibytes(n_bytes)})",
+        model=name,
+        version=version,
+        file=str(file),
+        bytes=n_bytes,
+    )
 
 
 @app.command("import")
@@ -251,9 +270,9 @@ def import_model(
     """
     model_store = store_to_publish(store, "xylem models import")
     if library is not None and path is not None and file is None:
-        weight_type = weights or "float32"
-        import_foreign = load_extra("importers").import_model
-        manifest = import_foreign(model_store, library, path, labels, model, features, weight_type)
+        manifest = load_extra("importers").import_model(
+            model_store, library, path, labels, model, features, weights or "float32"
+        )
     elif (
         file is not None
         and model is not None
@@ -267,5 +286,9 @@ def import_model(
         raise BadParameter(
             "expected --file FILE --model NAME, or --from LIBRARY PATH, found other options"
         )
-    line = f"{file or path} -> {manifest.full_name}"
-    print_result(json, line, model=manifest.model, version=manifest.version)
+    print_result(
+        json,
+        f"{file or path} -> {manifest.full_name}",
+        model=manifest.model,
+        version=manifest.version,
+    )

@@ -7,13 +7,12 @@ place, and the command gets them as one value. `--help` shows the options of a N
 """
 
 import inspect
-import typing
 from collections.abc import Callable, Iterator
 from copy import copy
 from functools import cached_property, update_wrapper
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar, Union
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_type_hints
 
 from typer import Argument, Option
 
@@ -148,15 +147,21 @@ class _Grouped:
 
     @cached_property
     def _options(self) -> dict[str, list[inspect.Parameter]]:
-        return {name: list(_options_of(group)) for name, group in self._groups.items()}
+        return {
+            name: list(
+                _options_of_tuple(group) if hasattr(group, "_fields") else _options_of_model(group)
+            )
+            for name, group in self._groups.items()
+        }
 
     @cached_property
     def __signature__(self) -> inspect.Signature:
         """Return the options; typer looks at them when it runs, and not at `xylem --version`."""
         parameters: list[inspect.Parameter] = []
         for name, parameter in self._written.parameters.items():
-            keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            parameters += self._options.get(name, [keyword])
+            parameters += self._options.get(
+                name, [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+            )
         return self._written.replace(parameters=parameters)
 
     def __call__(self, **arguments: Any) -> None:
@@ -173,11 +178,6 @@ class _Grouped:
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command as typer sees it; two options of one name raise ValueError then."""
     return _Grouped(command)
-
-
-def _options_of(group: Any) -> Iterator[inspect.Parameter]:
-    """Yield the options that typer makes of a group."""
-    return _options_of_tuple(group) if hasattr(group, "_fields") else _options_of_model(group)
 
 
 def _options_of_model(model: Any) -> Iterator[inspect.Parameter]:
@@ -209,13 +209,13 @@ def _options_of_model(model: Any) -> Iterator[inspect.Parameter]:
 
 def _type_for_typer(annotation: Any) -> Any:
     """Return the type that typer converts to: a text for a choice, which the model checks."""
-    types = typing.get_args(annotation) or (annotation,)
+    types = get_args(annotation) or (annotation,)
     converted = [kind if isinstance(kind, type) else str for kind in types]
     return Union[tuple(dict.fromkeys(converted))]  # noqa: UP007 - of types that are known only here
 
 
 def _options_of_tuple(group: Any) -> Iterator[inspect.Parameter]:
-    hints = typing.get_type_hints(group, include_extras=True)
+    hints = get_type_hints(group, include_extras=True)
     panel, common = getattr(group, "_panel", ("", ()))
     for name in group._fields:
         default = group._field_defaults.get(name, inspect.Parameter.empty)

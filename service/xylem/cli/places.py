@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
-from typer import Option
+from typer import Context, Option
 
 from xylem.base import BadInput, BadParameter, Unavailable, is_there, opened_database
 from xylem.cli.options import DEFAULT_STORE, StoreDir, in_panel, parse_reference
@@ -74,7 +73,7 @@ def read_key(file: Path | None) -> str | None:
     return lines[0].decode()
 
 
-def refuse_beside_url(context: typer.Context, names: tuple[str, ...]) -> None:
+def refuse_beside_url(context: Context, names: tuple[str, ...]) -> None:
     """Raise BadParameter if one of these options is used together with `--url`."""
     for name in names:
         if (
@@ -134,7 +133,7 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | N
 
 @contextmanager
 def opened_place(
-    context: typer.Context,
+    context: Context,
     place: Place,
     local: Callable[[Database, Settings], Any],
     *,

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
-import typer
-from orjson import loads
-from typer import Argument, Option
+from orjson import dumps, loads
+from typer import Argument, Context, Option
 
 from xylem.base import (
     DEFAULT_COLUMNS,
@@ -108,6 +107,20 @@ class RequestOptions(NamedTuple):
         bool, Option("--label-info", help="Add all that the label info has about each label.")
     ] = False
     chunk_characters: ChunkCharacters = None
+    allow: Annotated[
+        list[str] | None,
+        Option(metavar="LABEL", help="Only these labels, or names of labels; may repeat."),
+    ] = None
+    under: Annotated[
+        list[str] | None,
+        Option(
+            metavar="CONCEPT",
+            help="Only this concept and all below it, by the label info; may repeat.",
+        ),
+    ] = None
+    deny: Annotated[
+        list[str] | None, Option(metavar="LABEL", help="Never these labels; may repeat.")
+    ] = None
 
     def options(self) -> dict[str, Any]:
         """Return the options as a dict. Raises BadParameter if two cannot be used together."""
@@ -115,9 +128,13 @@ class RequestOptions(NamedTuple):
             raise BadParameter(
                 "--chunk-characters cannot be used with --explain, which explains one search"
             )
+        fields = self._asdict()
+        branches = [dumps({"under": concept}).decode() for concept in fields.pop("under") or ()]
+        fields["allow_labels"] = [*(fields.pop("allow") or ()), *branches] or None
+        fields["deny_labels"] = fields.pop("deny")
         return {
             name: value
-            for name, value in self._asdict().items()
+            for name, value in fields.items()
             if value is not None and value is not False
         }
 
@@ -136,15 +153,14 @@ class InstanceSource(NamedTuple):
     )
 
 
-RESULTS = ".labels"
-"""The suffix of the files with the labels of documents."""
+RESULTS = ".labels"  # the suffix of the files with the labels of documents
 
 _LOCAL_ONLY = ("store", "threads", "out", "ray")
 
 
 @grouped
 def predict(
-    context: typer.Context,
+    context: Context,
     model: Model,
     text: Annotated[
         str | None, Argument(metavar="TEXT", help="A text; its labels are shown as a table.")
@@ -184,28 +200,46 @@ def predict(
         data, tells_more=request.explain or request.label_info or request.language is not None
     )
     if files.out is not None and place.url is None:
-        query = model, _query(options)
-        files.write(data, columns, place.store, query, n_threads(threads), json=json)
+        files.write(
+            data,
+            columns,
+            place.store,
+            n_threads(threads),
+            model=model,
+            query=_query(options),
+            json=json,
+        )
         return
     is_corpus = _is_corpus(file_path(data))
     if place.url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
-        server = place.url, read_key(place.key_file), parse_reference(model)
         predictor: AbstractContextManager[Answers] = nullcontext(
-            partial(_by_server, *server, options)
+            partial(
+                _by_server, place.url, read_key(place.key_file), parse_reference(model), options
+            )
         )
     else:
         # people read a table and the files beside documents; programs read lines
-        is_read = is_corpus or (text is not None and not json and not request.explain)
-        predictor = _by_store(place.store, model, options, n_threads(threads), is_named=is_read)
+        predictor = _by_store(
+            place.store,
+            model,
+            options,
+            n_threads(threads),
+            is_named=is_corpus or (text is not None and not json and not request.explain),
+        )
     with predictor as answers:
         if text is not None:
             _print_text(answers(source_of(text)), json or request.explain)
             return
         results = ResultFiles(Path(data), force=instances.force) if is_corpus else None
-        write = _write if results is None else results.write
-        open_source = partial(opened, columns=columns, is_plain=instances.plain)
-        _print_answers(data, open_source, answers, write, "an instance", quiet=json)
+        _print_answers(
+            data,
+            partial(opened, columns=columns, is_plain=instances.plain),
+            answers,
+            _write if results is None else results.write,
+            "an instance",
+            quiet=json,
+        )
     if results is not None:
         print_result(
             json, f"{results.n_written} files *{RESULTS} written", documents=results.n_written
@@ -269,8 +303,11 @@ def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
         f"{label['name']} ({label['label']})" if label.get("name") else label["label"]
         for label in answer["labels"]
     ]
-    scores = [label["score"] for label in answer["labels"]]
-    print_table("", ("label", "score"), list(zip(names, scores, strict=True)))
+    print_table(
+        "",
+        ("label", "score"),
+        list(zip(names, [label["score"] for label in answer["labels"]], strict=True)),
+    )
 
 
 class ResultFiles:
@@ -334,12 +371,12 @@ def _is_corpus(path: Path) -> bool:
 
 
 def _query(options: dict[str, Any]) -> str:
-    """Return the options of a request as a query string."""
     return urlencode(
         {
             name: str(value).lower() if isinstance(value, bool) else value
             for name, value in options.items()
-        }
+        },
+        doseq=True,
     )
 
 
@@ -372,9 +409,13 @@ def _by_store(
         languages, language = languages_of(served.info.current)
         if is_named and languages and options.language is None:
             options = options.model_copy(update={"language": language})
-        answer = answers_of(served, options, limits)
-        rows_max = options.block_rows(limits)
-        yield partial(_by_threads, answer=answer, threads=threads, limits=limits, rows_max=rows_max)
+        yield partial(
+            _by_threads,
+            answer=answers_of(served, options, limits),
+            threads=threads,
+            limits=limits,
+            rows_max=options.block_rows(limits),
+        )
 
 
 def _by_threads(
@@ -384,8 +425,9 @@ def _by_threads(
     limits: Limits,
     rows_max: int,
 ) -> Iterator[Answered]:
-    blocks = blocks_of(source, limits.line_bytes_max, rows_max)
-    return in_order(blocks, answer, threads, source.waiting())
+    return in_order(
+        blocks_of(source, limits.line_bytes_max, rows_max), answer, threads, source.waiting()
+    )
 
 
 _ERROR = b'"error":{'
@@ -406,11 +448,14 @@ def _by_server(
     line_blocks = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
     long_lines: list[int] = []
     number = int(model.version) if model.version.isdecimal() else None
-    alias = model.version if number is None else None
     first = 1
     with connect_server(url, key) as client:
         blocks = client.batch_blocks(
-            model.name, _lines(line_blocks, long_lines), number, alias, **options
+            model.name,
+            _lines(line_blocks, long_lines),
+            number,
+            model.version if number is None else None,
+            **options,
         )
         for block in blocks:
             lines = _with_long(block, first, long_lines, limits)
@@ -461,8 +506,9 @@ def score(
     from xylem.serving import open_named, score_block
 
     limits = read_settings().limits
-    served = open_named(store_at(store), *parse_reference(model))
-    answer = partial(score_block, served=served, limits=limits)
+    answer = partial(
+        score_block, served=open_named(store_at(store), *parse_reference(model)), limits=limits
+    )
     answers = partial(
         _by_threads,
         answer=answer,
@@ -470,8 +516,14 @@ def score(
         limits=limits,
         rows_max=limits.block_rows_max,
     )
-    open_source = partial(opened, columns=_columns_for(store, model, DEFAULT_COLUMNS))
-    _print_answers(data, open_source, answers, _write, "an instance with labels", quiet=json)
+    _print_answers(
+        data,
+        partial(opened, columns=_columns_for(store, model, DEFAULT_COLUMNS)),
+        answers,
+        _write,
+        "an instance with labels",
+        quiet=json,
+    )
 
 
 def _columns_for(store: Path, model: str, columns: TableColumns) -> TableColumns:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from xylem.base import BadInput, BadParameter
 from xylem.cli.aliases import describe_split, fraction_of
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from xylem.admin import RemoteStore
     from xylem_store import Alias, Change, Store
 
-app = typer.Typer(help="Object stores: a part of `xylem models`.")
+app = Typer(help="Object stores: a part of `xylem models`.")
 
 Url = Annotated[
     str,
@@ -77,20 +76,20 @@ def push(
         for alias_name in alias or ()
     }
     remote_model = remote.change(name, changes, remote_version, info)
-    documents = ((alias_name, remote_model.aliases[alias_name]) for alias_name in changes)
+    documents = {alias_name: remote_model.aliases[alias_name] for alias_name in changes}
     lines = [
         f"{name}: {alias_name} -> {document.version}{describe_split(document)}"
-        for alias_name, document in documents
+        for alias_name, document in documents.items()
     ]
-    facts = {
-        "model": name,
-        "version": version,
-        "digest": remote_version.digest,
-        "aliases": alias or [],
-    }
-    facts["label_info"] = info and info.digest
     print_result(
-        json, "\n".join([f"{name}@{version} -> {remote.url}", *lines]), url=remote.url, **facts
+        json,
+        "\n".join([f"{name}@{version} -> {remote.url}", *lines]),
+        url=remote.url,
+        model=name,
+        version=version,
+        digest=remote_version.digest,
+        aliases=alias or [],
+        label_info=info and info.digest,
     )
 
 
@@ -106,14 +105,20 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     remote = RemoteStore(url)
     name, reference = parse_reference(model)
     model_store = store_at(store)
-    is_number = reference.isdecimal()
-    number = int(reference) if is_number else alias_there(remote, name, reference).version
+    number = (
+        int(reference) if reference.isdecimal() else alias_there(remote, name, reference).version
+    )
     manifest = remote.pull(model_store, name, remote.find(name, number))
     info = remote.model(name).label_info
     if info is not None and model_store.label_info_head(name) is None:
         remote.pull_label_info(model_store, name, info)
-    line = f"{remote.url} -> {name}@{manifest.version} ({mebibytes(manifest.model_bytes)})"
-    print_result(json, line, url=remote.url, model=name, version=manifest.version)
+    print_result(
+        json,
+        f"{remote.url} -> {name}@{manifest.version} ({mebibytes(manifest.model_bytes)})",
+        url=remote.url,
+        model=name,
+        version=manifest.version,
+    )
 
 
 def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Change:

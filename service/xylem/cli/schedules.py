@@ -6,8 +6,7 @@ import json as json_library
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Context, Option, Typer
 
 from xylem.base import BadData, refuse_special
 from xylem.cli.console import print_list, print_result
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from xylem.admin import Schedules
     from xylem.base import Database, Settings
 
-app = typer.Typer(
+app = Typer(
     help="Schedules: jobs that are submitted automatically; of the store, or with --url of a "
     "server.",
     no_args_is_help=True,
@@ -34,7 +33,7 @@ def _local(database: Database, settings: Settings) -> Schedules:
 @app.command()
 @grouped
 def create(
-    context: typer.Context,
+    context: Context,
     job: Annotated[Path, Option("--job", metavar="FILE", help="The body of a job, a JSON object.")],
     place: Place,
     kind: Annotated[str, Option(metavar="KIND", help="The kind of the job.")] = "training",
@@ -64,20 +63,23 @@ def create(
 
 @app.command("list")
 @grouped
-def list_schedules(context: typer.Context, place: Place, json: Json = False) -> None:
+def list_schedules(context: Context, place: Place, json: Json = False) -> None:
     """List the schedules, the oldest first."""
     with opened_place(context, place, _local) as schedules:
         schedule_facts = schedules.schedules()
     place_name = str(place.url or place.store)
     columns = ("id", "kind", "model", "alias", "when", "runs", "last_job")
-    rows = [
-        [str({**schedule, "when": _when(schedule)}[c] or "") for c in columns]
-        for schedule in schedule_facts
-    ]
     print_list(
         json,
         {"schedules": schedule_facts},
-        (place_name, columns, rows),
+        (
+            place_name,
+            columns,
+            [
+                [str({**schedule, "when": _when(schedule)}[c] or "") for c in columns]
+                for schedule in schedule_facts
+            ],
+        ),
         f"No schedules in {place_name}",
     )
 
@@ -85,7 +87,7 @@ def list_schedules(context: typer.Context, place: Place, json: Json = False) -> 
 @app.command()
 @grouped
 def delete(
-    context: typer.Context,
+    context: Context,
     schedule: Annotated[str, Argument(metavar="ID", help="Its id in `xylem schedules list`.")],
     place: Place,
     json: Json = False,

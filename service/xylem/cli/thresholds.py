@@ -6,7 +6,13 @@ from typing import Annotated, Literal, NamedTuple
 from typer import Option
 
 from xylem.base import BadParameter, file_path, n_threads, ready_database
-from xylem.cli.console import print_facts, print_json, print_table, progress
+from xylem.cli.console import (
+    print_facts,
+    print_json,
+    print_summary,
+    print_table,
+    progress,
+)
 from xylem.cli.options import (
     DEFAULT_STORE,
     FORMATS,
@@ -112,8 +118,12 @@ def thresholds(
     columns = table.columns(data, tuning.test)
     shadow, *changes = candidate
     if any(changes):
-        defaults = Tuning(empty_labels=tuning.empty_labels)
-        if data is not None or tuning != defaults or shadow or sum(changes) > 1:
+        if (
+            data is not None
+            or tuning != Tuning(empty_labels=tuning.empty_labels)
+            or shadow
+            or sum(changes) > 1
+        ):
             raise BadParameter(
                 "expected --switch, --drop or --reset alone, found other options too"
             )
@@ -149,11 +159,14 @@ def thresholds(
         for part in (("validation",) if tuning.test is None else ("validation", "test"))
         for f in ("macro", "micro", "instance")
     ]
-    heads = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))
-    rows = [
-        (figures["method"], *(figures[name] for name in measures)) for figures in facts["methods"]
-    ]
-    print_table(f"{opened_model.manifest.full_name} tuned on {data}; percent", heads, rows)
+    print_table(
+        f"{opened_model.manifest.full_name} tuned on {data}; percent",
+        ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures)),
+        [
+            (figures["method"], *(figures[name] for name in measures))
+            for figures in facts["methods"]
+        ],
+    )
     keys = (
         "method",
         "objective",
@@ -167,12 +180,13 @@ def thresholds(
         "kappa",
         "note",
     )
-    summary = {**{key: facts[key] for key in keys if key in facts}, "database": database_name}
-    print_facts("candidate" if shadow else "kept", summary)
+    print_facts(
+        "candidate" if shadow else "kept",
+        {**{key: facts[key] for key in keys if key in facts}, "database": database_name},
+    )
 
 
 def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> None:
-    """Put a version's candidate in force, or remove it; or start its thresholds anew."""
     from xylem.serving import open_version
     from xylem.thresholds import ThresholdDatabase, take_shadow
 
@@ -181,20 +195,19 @@ def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> Non
     version = opened_model.manifest.version
     with ready_database(store) as database:
         if candidate.reset:
-            start = open_version(opened_model).thresholds.start_state()
             epoch = ThresholdDatabase(database).reset(
-                name, version, start, opened_model.manifest.digest
+                name,
+                version,
+                open_version(opened_model).thresholds.start_state(),
+                opened_model.manifest.digest,
             )
         else:
             epoch = take_shadow(
                 database, name, version, opened_model.manifest.digest, switch=candidate.switch
             )
     facts = {"model": name, "version": version, "epoch": epoch}
-    if json:
-        print_json(facts)
-    else:
-        outcome = "switched on" if candidate.switch else "dropped"
-        print_facts("started anew" if candidate.reset else outcome, facts)
+    outcome = "switched on" if candidate.switch else "dropped"
+    print_summary(json, facts, "started anew" if candidate.reset else outcome, facts)
 
 
 def _kappa_of(text: str | None) -> float | Literal["auto"] | None:

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, echo
 
 from xylem.base import file_path, n_threads, opened_database, ready_database
 from xylem.cli.aliases import store_to_publish
-from xylem.cli.console import mebibytes, print_facts, print_json, progress
+from xylem.cli.console import mebibytes, print_facts, print_json, print_summary, progress
 from xylem.cli.options import (
     DEFAULT_STORE,
     TRAINER_NAMES,
@@ -110,7 +109,6 @@ def train(
     from xylem.vocabulary import read_label_info
     from xylem.workflows import TrainRequest, train_and_publish, with_label_info
 
-    has_steps = options.ray is not None or options.resume
     request = TrainRequest(
         **dict(options),
         trainer=trainer,
@@ -120,7 +118,7 @@ def train(
         columns=table.columns(data, new.valid),
         threads=n_threads(threads),
         latest=options.base is None,
-        steps=store / STEPS_DIR / new.model if has_steps else None,
+        steps=store / STEPS_DIR / new.model if options.ray is not None or options.resume else None,
     )
     model_store = store_to_publish(store, f"xylem train {trainer}")
     info = None if new.label_info is None else read_label_info(new.label_info)
@@ -129,7 +127,7 @@ def train(
         progress(json) as show,
     ):
         if data == STDIN and find_trainer(trainer).reads == "once":
-            typer.echo(_FROM_STDIN, err=True)
+            echo(_FROM_STDIN, err=True)
         report = train_and_publish(model_store, new.model, request, show, threshold_database)
     if info is not None:
         report = with_label_info(model_store, report, info)
@@ -141,11 +139,10 @@ def train(
 def print_report(report: TrainReport, store: Path, json: bool) -> None:
     """Print what was published, with the warnings about it."""
     for warning in report.warnings or ():
-        typer.echo(f"xylem: warning: {warning}", err=True)
-    if json:
-        print_json({name: value for name, value in report._asdict().items() if value is not None})
-        return
-    print_facts(f"Published {report.model}@{report.version} in {store}", _facts_of(report))
+        echo(f"xylem: warning: {warning}", err=True)
+    facts = {name: value for name, value in report._asdict().items() if value is not None}
+    title = f"Published {report.model}@{report.version} in {store}"
+    print_summary(json, facts, title, _facts_of(report))
 
 
 def make_latest(store: Store, report: TrainReport) -> None:
@@ -198,8 +195,9 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
             f"{choice['gained']:+.2f} over {least}"
         )
         for trial in choice["tried"]:
-            figures = f"precision {trial['precision']:.2f}, {trial['us_per_row']:.0f} us a row"
-            facts[f"tried {trial['features']}"] = figures
+            facts[f"tried {trial['features']}"] = (
+                f"precision {trial['precision']:.2f}, {trial['us_per_row']:.0f} us a row"
+            )
     if report.metrics:
         facts.update(report.metrics)
     else:

@@ -71,7 +71,6 @@ def try_file(
 
     columns = table.columns(file)
     stem = re.sub(r"[^a-z0-9._-]+", "-", source_of(file).lower().split(".")[0]).strip("-._")
-    name = result.model or stem[:63] or "first"
     model_store = store_to_publish(store, "xylem try")
     threads = n_threads(work.threads)
 
@@ -84,7 +83,7 @@ def try_file(
     with progress(json) as show:
         facts = make_first_model(
             model_store,
-            name,
+            result.model or stem[:63] or "first",
             file,
             columns,
             work.seed,
@@ -104,8 +103,10 @@ def try_file(
 
 
 def _print_facts(facts: dict[str, Any], store: Path) -> None:
-    shares = ("P@1", "P@5", "R@5", "possible", "precision", "recall")
-    tens = {name: f"{facts[name] / 10:.1f}" for name in shares}
+    tens = {
+        name: f"{facts[name] / 10:.1f}"
+        for name in ("P@1", "P@5", "R@5", "possible", "precision", "recall")
+    }
     rows = facts["rows"]
     name = facts["model"]
     threshold = (
@@ -115,8 +116,10 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
     )
     gained = []
     if facts["features_gained"] is not None:
-        figure = f"{facts['features_gained']:+.1f}"
-        gained = [f"Beside words alone these features are worth {figure} points of P@1/3/5."]
+        gained = [
+            f"Beside words alone these features are worth {facts['features_gained']:+.1f} points "
+            "of P@1/3/5."
+        ]
     for line in (
         f"It learnt {facts['labels']:,} labels from {rows['training']:,} rows with "
         f"{facts['features']}.",
@@ -142,12 +145,12 @@ def _serve(store: Path, port: int | None, json: bool) -> None:
     from xylem.base import read_settings, url_of
     from xylem.server import run
 
-    overrides: dict[str, object] = {"store": store}
-    if port is not None:
-        overrides["port"] = port
-    if "XYLEM_LOG_LEVEL" not in os.environ:
-        overrides["log_level"] = "warning"  # a new user reads the terminal
-    settings = read_settings(**overrides)
+    settings = read_settings(
+        store=store,
+        **({} if port is None else {"port": port}),
+        # a new user reads the terminal
+        **({} if "XYLEM_LOG_LEVEL" in os.environ else {"log_level": "warning"}),
+    )
     if not json:
         print_line(f"The console is at {url_of(settings.host, settings.port)}/ until Ctrl-C.")
     run(settings)

@@ -113,31 +113,41 @@ def tune(
     with progress(json) as show:
         trials = parameter_search.search(request, show)
         best = trials[0]
-        model_store = store_to_publish(store, f"xylem tune {best.trainer}")
-        report = train_and_publish(model_store, model, request.training(best), show)
-    if json:
-        facts = {
-            "model": model,
-            "version": report.version,
-            "metric": search_options.metric,
-            "best": best._asdict(),
-        }
-        print_json({**facts, "trials": [trial._asdict() for trial in trials]})
-        return
-    rows = [
-        (
-            trial.trainer,
-            trial.value,
-            trial.seconds,
-            mebibytes(trial.model_bytes),
-            _parameter_text(trial.parameters),
+        report = train_and_publish(
+            store_to_publish(store, f"xylem tune {best.trainer}"),
+            model,
+            request.training(best),
+            show,
         )
-        for trial in trials[:_LISTED_TRIALS_MAX]
-    ]
-    heads = ("trainer", search_options.metric, "seconds", "model", "parameters")
-    print_table(f"The best of {len(trials)} trials on held-out rows; percent", heads, rows)
-    summary = {"trainer": best.trainer, "parameters": _parameter_text(best.parameters)}
-    print_facts(f"Published {model}@{report.version} in {store}", summary)
+    if json:
+        print_json(
+            {
+                "model": model,
+                "version": report.version,
+                "metric": search_options.metric,
+                "best": best._asdict(),
+                "trials": [trial._asdict() for trial in trials],
+            }
+        )
+        return
+    print_table(
+        f"The best of {len(trials)} trials on held-out rows; percent",
+        ("trainer", search_options.metric, "seconds", "model", "parameters"),
+        [
+            (
+                trial.trainer,
+                trial.value,
+                trial.seconds,
+                mebibytes(trial.model_bytes),
+                _parameter_text(trial.parameters),
+            )
+            for trial in trials[:_LISTED_TRIALS_MAX]
+        ],
+    )
+    print_facts(
+        f"Published {model}@{report.version} in {store}",
+        {"trainer": best.trainer, "parameters": _parameter_text(best.parameters)},
+    )
 
 
 def _parameter_text(parameters: dict[str, bool | int | float | str | None]) -> str:

@@ -1,7 +1,7 @@
 """Batches are divided into parts, which are sent one after the other."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -9,12 +9,11 @@ from xylem.client.refusals import fault_of_stream, field_errors
 from xylem.client.results import LineError, Prediction, read_as
 from xylem.errors import BadAnswer, ConnectionFailed
 
+# A request of a batch ends with the line that reaches one of these limits.
+#
+# A server accepts so much before its answer is read.
 LINES_MAX = 1000
 BYTES_MAX = 1 << 17
-"""A request of a batch ends with the line that reaches one of these limits.
-
-A server accepts so much before its answer is read.
-"""
 
 _LONG_LINES = 100
 _LONG_BYTES = 1 << 14
@@ -96,13 +95,11 @@ def item_of(line: bytes) -> Prediction | LineError:
     error = fields.get("error") if isinstance(fields, dict) else None
     if not isinstance(error, dict):
         return read_as(Prediction, line)
-    error_fields: dict[str, Any] = error
-    number = error_fields.get("line")
-    faults = field_errors(error_fields.get("errors"))
+    number = error.get("line")
     return LineError(
         number if isinstance(number, int) else 0,
-        str(error_fields.get("code", "")),
-        str(error_fields.get("detail", "")),
-        faults,
+        str(error.get("code", "")),
+        str(error.get("detail", "")),
+        field_errors(error.get("errors")),
         fields.get("id"),
     )

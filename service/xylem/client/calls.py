@@ -31,11 +31,9 @@ class Target:
             host = host if host is None or host.isascii() else host.encode("idna").decode()
         except ValueError:
             parts = urlsplit("")
-            host = None
-            port = None
-        is_plain = not (parts.query or parts.fragment or parts.username or parts.password)
-        is_plain = is_plain and not _ODD.search(f"{host}{parts.path}")
-        if parts.scheme not in _PORTS or not host or not is_plain:
+            host = port = None
+        has_more = parts.query or parts.fragment or parts.username or parts.password
+        if parts.scheme not in _PORTS or not host or has_more or _ODD.search(f"{host}{parts.path}"):
             redacted_url = re.sub(r"//[^/]*@", "//...@", str(url))
             raise ValueError(
                 f"url: expected http://HOST:PORT or https://HOST:PORT, found {redacted_url!r}"
@@ -61,13 +59,12 @@ class Target:
     @property
     def headers(self) -> dict[str, str]:
         """The headers of each request, with the key if there is one."""
-        authorization = {} if self._key is None else {"authorization": f"Bearer {self._key}"}
         return {
             "host": self.host_header,
             "accept": "*/*",
             "accept-encoding": "identity",
             "user-agent": "xylem-client",
-            **authorization,
+            **({} if self._key is None else {"authorization": f"Bearer {self._key}"}),
         }
 
     @cached_property
@@ -76,9 +73,7 @@ class Target:
 
         By default it uses the system's authorities.
         """
-        if self.scheme == "http":
-            return None
-        return self._tls or ssl.create_default_context()
+        return None if self.scheme == "http" else self._tls or ssl.create_default_context()
 
 
 def segment(name: str, noun: str = "name") -> str:
@@ -105,11 +100,11 @@ def model_path(model: str, version: int | None = None, alias: str | None = None)
 
 
 JsonObject: TypeAlias = dict[str, Any]
+# The states of a job.
 State: TypeAlias = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-"""The states of a job."""
 
+# An instance: a text, or an object as in docs/tutorial.md; values may be numpy arrays.
 Instance: TypeAlias = str | Mapping[str, Any]
-"""An instance: a text, or an object as in docs/tutorial.md; values may be numpy arrays."""
 
 EVENTS_A_REQUEST = 256
 EVENT_BYTES_A_REQUEST = 1 << 20
@@ -132,13 +127,13 @@ class BatchOptions(TypedDict, total=False):
     language: str | None
     label_info: bool
     chunk_characters: int | None
+    allow_labels: Sequence[str | Mapping[str, str]] | None  # {"under": CONCEPT} is a branch
+    deny_labels: Sequence[str | Mapping[str, str]] | None
 
 
 class PredictOptions(BatchOptions, total=False):
     """Options of a prediction; the server has defaults for those left out."""
 
-    allow_labels: Sequence[str] | None
-    deny_labels: Sequence[str] | None
     deadline_ms: int | None
     label_weights: Literal["propensity"] | Mapping[str, float] | None
     statistics: bool
@@ -175,13 +170,20 @@ def dumped(value: object) -> bytes:
 
 
 def query(**fields: object) -> str:
-    """Return the fields that are not None as a query string with its question mark."""
-    parameters = {
-        name: str(value).lower() if isinstance(value, bool) else value
-        for name, value in fields.items()
-        if value is not None
-    }
-    return f"?{urlencode(parameters)}" if parameters else ""
+    """Return the fields that are not None as a query string with its question mark.
+
+    A list is a field for each of its items, of which objects are JSON.
+    """
+    parameters = {name: _parameter(value) for name, value in fields.items() if value is not None}
+    return f"?{urlencode(parameters, doseq=True)}" if parameters else ""
+
+
+def _parameter(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return [item if isinstance(item, str) else dumped(item).decode() for item in value]
+    return value
 
 
 def get(path: str, **fields: object) -> Request:
@@ -196,8 +198,12 @@ def request_of(method: str, path: str, fields: Mapping[str, Any]) -> Request:
     """
     if method in ("GET", "DELETE"):
         return Request(method, f"{path}{query(**fields)}", repeatable=method == "GET")
-    body_fields = {name: value for name, value in fields.items() if value is not None}
-    return Request(method, path, dumped(body_fields), _JSON)
+    return Request(
+        method,
+        path,
+        dumped({name: value for name, value in fields.items() if value is not None}),
+        _JSON,
+    )
 
 
 def predict(
@@ -208,9 +214,12 @@ def predict(
     options: PredictOptions,
 ) -> Request:
     """Return a request for predictions."""
-    body = dumped({"instances": _several(instances), **_server_options(options)})
     return Request(
-        "POST", f"{model_path(model, version, alias)}/predict", body, _JSON, repeatable=True
+        "POST",
+        f"{model_path(model, version, alias)}/predict",
+        dumped({"instances": _several(instances), **_server_options(options)}),
+        _JSON,
+        repeatable=True,
     )
 
 
@@ -236,8 +245,13 @@ def score(
         instance if {"labels", "sequence"} & instance.keys() else {**instance, **common}
         for instance in _several(instances)
     ]
-    path = f"{model_path(model, version, alias)}/score"
-    return Request("POST", path, dumped({"instances": instance_objects}), _JSON, repeatable=True)
+    return Request(
+        "POST",
+        f"{model_path(model, version, alias)}/score",
+        dumped({"instances": instance_objects}),
+        _JSON,
+        repeatable=True,
+    )
 
 
 def _server_options(options: BatchOptions) -> JsonObject:
@@ -259,8 +273,13 @@ def batch_request(
     model: str, version: int | None, alias: str | None, lines: bytes, options: BatchOptions
 ) -> Request:
     """Return a request of a batch. Raises ValueError."""
-    path = f"{model_path(model, version, alias)}/batch{query(**_server_options(options))}"
-    return Request("POST", path, lines, _LINES, repeatable=True)
+    return Request(
+        "POST",
+        f"{model_path(model, version, alias)}/batch{query(**_server_options(options))}",
+        lines,
+        _LINES,
+        repeatable=True,
+    )
 
 
 def feedback_requests(
@@ -274,8 +293,10 @@ def feedback_requests(
     path = f"{model_path(model, version, alias)}/feedback"
     dumps = (dumped({"event_id": uuid.uuid4().hex, **event}) for event in events)
     for block in divided(dumps, EVENTS_A_REQUEST, EVENT_BYTES_A_REQUEST):
-        body = b'{"events":[%b]}' % b",".join(block)
-        yield Request("POST", path, body, _JSON, repeatable=True), len(block)
+        yield (
+            Request("POST", path, b'{"events":[%b]}' % b",".join(block), _JSON, repeatable=True),
+            len(block),
+        )
 
 
 def submission(kind: str, fields: Mapping[str, Any], idempotency_key: str | None) -> Request:
@@ -286,8 +307,9 @@ def submission(kind: str, fields: Mapping[str, Any], idempotency_key: str | None
     """
     key = uuid.uuid4().hex if idempotency_key is None else idempotency_key
     body = dumped({name: value for name, value in fields.items() if value is not None})
-    headers = (*_JSON, ("idempotency-key", key))
-    return Request("POST", f"/v1/admin/{kind}-jobs", body, headers, repeatable=True)
+    return Request(
+        "POST", f"/v1/admin/{kind}-jobs", body, (*_JSON, ("idempotency-key", key)), repeatable=True
+    )
 
 
 def job_path(job_id: str, part: str = "") -> str:

@@ -6,8 +6,7 @@ import orjson
 
 from xylem.errors import BadAnswer, ClientError, FieldError, ProblemError
 
-_DETAIL_MAX = 2000
-"""The most characters of a server's message that an error shows."""
+_DETAIL_MAX = 2000  # the most characters of a server's message that an error shows
 
 
 def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> ClientError:

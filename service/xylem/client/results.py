@@ -9,8 +9,7 @@ from xylem.errors import BadAnswer, FieldError
 
 T = TypeVar("T")
 
-ENDED = frozenset({"succeeded", "failed", "cancelled"})
-"""The final states of a job."""
+ENDED = frozenset({"succeeded", "failed", "cancelled"})  # the final states of a job
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +290,7 @@ class DataFiles:
 def read_as(kind: type[T], body: bytes) -> T:
     """Return a value of a type of this module from JSON. Raises BadAnswer."""
     try:
-        value: T = _reader(cast(Hashable, kind))(body)
-        return value
+        return cast(T, _reader(cast(Hashable, kind))(body))
     except ValueError as error:  # of pydantic, too
         faults = getattr(error, "errors", None)
         first_fault = faults(include_input=False, include_url=False)[0] if faults else {}

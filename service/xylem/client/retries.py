@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from xylem.errors import ClientError, ConnectionFailed, ProblemError
 
+# Statuses to try again after; 200 is a fault that ended a stream after its head.
 RETRIED = frozenset({200, 429, 502, 503, 504})
-"""Statuses to try again after; 200 is a fault that ended a stream after its head."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """The names that other packages may import from this one, and the module of each."""
 
 from .annif import CorpusDirectory as CorpusDirectory
-from .class_names import ClassNames as ClassNames
 from .data_stream import DataStream as DataStream
 from .dataset import N_IDS_MAX as N_IDS_MAX
 from .dataset import renumbered as renumbered
@@ -16,6 +15,7 @@ from .kernels.decimals import parse_decimal as parse_decimal
 from .kernels.decimals import parse_id as parse_id
 from .memory import dataset_in_memory as dataset_in_memory
 from .npz_pair import partner as partner
+from .parquet import ClassNames as ClassNames
 from .parquet import check_installed as check_installed
 from .reader import STDIN as STDIN
 from .reader import blocks_of_texts as blocks_of_texts

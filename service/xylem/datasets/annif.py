@@ -15,13 +15,12 @@ from xylem.datasets.json_lines import TextRow, json_object
 from xylem.datasets.label_names import subject_labels
 from xylem.datasets.stream import FASTTEXT_LABEL, LINE_BYTES_MAX, DataFile, Progress
 
+# The suffixes of documents in a directory.
 DOCUMENT = ".txt"
 JSON_DOCUMENT = ".json"
 DOCUMENTS = (DOCUMENT, JSON_DOCUMENT)
-"""The suffixes of documents in a directory."""
 
-DIRECTORY = "directory"
-"""The `kind` of a directory of documents; that of a file is its suffix."""
+DIRECTORY = "directory"  # the `kind` of a directory of documents; that of a file is its suffix
 
 _URIS = re.compile(r"\s*(<[^<>\s]+>\s*|[a-z]+://[^<>\s]+(\s+|$))*")
 _URI_LINE = re.compile(r"<[^<>\s]+>")
@@ -44,14 +43,15 @@ class CorpusDirectory(DataFile):
         self.kind = DIRECTORY
         self.n_without = 0
         try:
-            file_names = [
-                file.name for file in path.iterdir() if file.suffix in DOCUMENTS and file.is_file()
-            ]
+            self.names = sorted(
+                file.name
+                for file in path.iterdir()
+                if file.suffix in DOCUMENTS and not file.name.startswith(".") and file.is_file()
+            )
         except OSError as error:
             raise super().fault(
                 None, f"expected a directory to read, found: {error.strerror}"
             ) from None
-        self.names = sorted(name for name in file_names if not name.startswith("."))
         if not self.names:
             raise super().fault(
                 None,
@@ -67,8 +67,11 @@ class CorpusDirectory(DataFile):
     @property
     def warning(self) -> str | None:
         """Return how many of the documents read have no subjects; None if all have some."""
-        without = f"{self.n_without} of {len(self.names)} documents have no subjects"
-        return f"{without}: rows without labels" if self.n_without else None
+        return (
+            f"{self.n_without} of {len(self.names)} documents have no subjects: rows without labels"
+            if self.n_without
+            else None
+        )
 
     def documents(self, *, with_labels: bool = True) -> Iterator[TextRow]:
         """Yield each document, with its labels unless `with_labels` is False.
@@ -86,17 +89,18 @@ class CorpusDirectory(DataFile):
                 self._on_progress(number + 1, len(self.names))
 
     def _json_row(self, number: int, content: str, *, with_labels: bool) -> TextRow:
-        """Return the row in a document of JSON; a document without `subjects` has no labels."""
         document = json_object(self, number, content.encode())
         text = document.get("text")
         if not isinstance(text, str):
             raise self.fault(number, f"expected a string as `text`, found {what_is(text)}")
         self.n_without += "subjects" not in document
-        subjects = document.get("subjects", []) if with_labels else []
-        return TextRow(number, text, subject_labels(self, number, subjects))
+        return TextRow(
+            number,
+            text,
+            subject_labels(self, number, document.get("subjects", []) if with_labels else []),
+        )
 
     def _subjects(self, document: Path) -> list[str]:
-        """Return the labels in the file of subjects of a document; empty if it has no such file."""
         for suffix, read in (
             (".tsv", _label_of),
             (".key", lambda _file, _number, line: line.strip()),
@@ -119,8 +123,9 @@ class CorpusDirectory(DataFile):
         for number, line in text_lines(file):
             size += len(line)
             if size > LINE_BYTES_MAX:
-                fault = f"expected at most {LINE_BYTES_MAX} characters in a file, found more"
-                raise file.fault(number, fault)
+                raise file.fault(
+                    number, f"expected at most {LINE_BYTES_MAX} characters in a file, found more"
+                )
             yield number, line
         self._digest = file._digest
 
@@ -145,8 +150,11 @@ def corpus_lines(file: DataFile) -> Iterator[TextRow]:
         if line.strip():
             text, tab, uris = line.partition("\t")
             if not tab or _URIS.fullmatch(uris) is None:
-                expected = "expected a text, a tab, and URIs with blanks between"
-                raise file.fault(number, f"{expected}, found {(uris if tab else line)[:60]!r}")
+                raise file.fault(
+                    number,
+                    "expected a text, a tab, and URIs with blanks between, "
+                    f"found {(uris if tab else line)[:60]!r}",
+                )
             yield TextRow(number, text, uris_in(uris))
 
 
@@ -185,5 +193,6 @@ def fasttext_lines(file: DataFile) -> Iterator[TextRow]:
                 number, f"expected the name of a label after {FASTTEXT_LABEL}, found none"
             )
         labels = [word.removeprefix(mark).decode() for word in words if word.startswith(mark)]
-        text = b" ".join(word for word in words if not word.startswith(mark)).decode()
-        yield TextRow(number, text, labels)
+        yield TextRow(
+            number, b" ".join(word for word in words if not word.startswith(mark)).decode(), labels
+        )

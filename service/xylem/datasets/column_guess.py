@@ -18,15 +18,16 @@ from xylem.datasets.findings import AMBIGUOUS_LABELS, NO_HEADER, mark_between, q
 from xylem.datasets.parquet import ParquetTable
 from xylem.datasets.stream import DataFile
 
+# What is read if nothing else can be guessed.
 DEFAULT_SEPARATOR = ";"
 DEFAULT_TEXT = "text"
 DEFAULT_LABELS = "labels"
-"""What is read if nothing else can be guessed."""
 
+# The most rows that are read to guess the columns, and about the most characters of them.
 ROWS = 500
 SAMPLE_CHARACTERS = 1 << 22
-"""The most rows that are read to guess the columns, and about the most characters of them."""
 
+# Names of columns of texts and of labels, in lower case; those of labels in order of preference.
 TEXTS = (
     *(DEFAULT_TEXT, "abstract", "body", "content", "description"),
     *("headline", "subject", "summary", "title"),
@@ -35,32 +36,30 @@ LABELS = (
     *(DEFAULT_LABELS, "label", "subject_uris", "subjects", "subject", "tags", "tag"),
     *("categories", "category", "keywords", "topics", "topic", "classes", "class", "target"),
 )
-"""Names of columns of texts and of labels, in lower case; those of labels in order of preference.
-"""
 
 URIS = "subject_uris"  # the name of Annif's column of URIs
 URI_SEPARATOR = " "
 
 SEPARATORS = (";", "|")
+# A separator is used that occurs in at least this share of the cells: labels seldom contain it.
 SEPARATED_SHARE = 0.1
-"""A separator is used that occurs in at least this share of the cells: labels seldom contain it."""
 
-FEW_ROWS = 20
-"""With fewer rows a column may have labels if any value is repeated."""
+FEW_ROWS = 20  # with fewer rows a column may have labels if any value is repeated
 
+# A column of which a larger share of values differ has no labels: labels are repeated.
 DISTINCT_SHARE = 0.9
-"""A column of which a larger share of values differ has no labels: labels are repeated."""
 
+# Values with more words on average are texts. In a column whose name says that it has labels,
+# values with few words may all differ.
 LABEL_WORDS_MAX = 6
 NAMED_WORDS_MAX = 3
-"""Values with more words on average are texts. In a column whose name says that it has labels,
-values with few words may all differ.
-"""
 
 _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*")
 
-_FLAGS = {"1": True, "1.0": True, "true": True, "": False, "0": False, "0.0": False}
-_FLAGS |= {"false": False, "-1": False, "none": False}
+_FLAGS = {
+    **dict.fromkeys(("1", "1.0", "true"), True),
+    **dict.fromkeys(("", "0", "0.0", "false", "-1", "none"), False),
+}
 
 _NUMBERED = re.compile(r"(.*?)[ _.-]?\d{1,3}")
 
@@ -118,8 +117,9 @@ def understood(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
     cells = sample.cells.get(columns.labels, [])
     columns = columns._replace(separator=columns.separator or _separator(columns.labels, cells))
     if not is_named and _is_row(columns, cells):
-        header = ", ".join(sample.cells)
-        file.findings.append(NO_HEADER.about(file.place(sample.line), header=header))
+        file.findings.append(
+            NO_HEADER.about(file.place(sample.line), header=", ".join(sample.cells))
+        )
     return columns
 
 
@@ -128,25 +128,28 @@ def options_of(file: DataFile, columns: TableColumns) -> list[str]:
 
     columns  as they are understood, with nothing left to guess
     """
-    options: list[str] = []
     texts = columns.texts.options
-    for text in texts if texts != [DEFAULT_TEXT] else ():
-        options += ["--text-column", text]
-    for pattern in columns.label_columns:
-        options += ["--label-columns", pattern]
-    delimiter = "tab" if columns.delimiter == "\t" else columns.delimiter
-    for option, value, usual in (
+    values = (
+        *(("--text-column", text, "") for text in texts if texts != [DEFAULT_TEXT]),
+        *(("--label-columns", pattern, "") for pattern in columns.label_columns),
         ("--label-column", columns.labels, DEFAULT_LABELS),
         ("--label-separator", columns.separator, DEFAULT_SEPARATOR),
-        ("--delimiter", delimiter, "tab" if file.kind == ".tsv" else DELIMITERS[".csv"]),
+        (
+            "--delimiter",
+            "tab" if columns.delimiter == "\t" else columns.delimiter,
+            "tab" if file.kind == ".tsv" else DELIMITERS[".csv"],
+        ),
         ("--encoding", columns.encoding, ""),
         ("--join-rows", columns.join, ""),
         ("--weight-column", columns.weight, ""),
         ("--quote", "" if columns.has_quotes else "none", ""),
-    ):
-        if value not in ("", usual):
-            options += [option, value]
-    return options
+    )
+    return [
+        part
+        for option, value, usual in values
+        if value not in ("", usual)
+        for part in (option, value)
+    ]
 
 
 def flags_of(cells: Iterable[Any]) -> list[bool] | None:
@@ -159,7 +162,6 @@ def flags_of(cells: Iterable[Any]) -> list[bool] | None:
 
 
 def _sample(file: DataFile, columns: TableColumns) -> _Sample:
-    """Read the first rows. Raises BadData."""
     if file.kind == ".parquet":
         with closing(ParquetTable(file.again(), with_digest=False)) as table:
             rows = [row for _, row in _first_rows(table.rows(table.columns))]
@@ -181,8 +183,10 @@ def _sample(file: DataFile, columns: TableColumns) -> _Sample:
         fit = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
         if fit > best_fit or (fit == best_fit and width > len(best.cells)):
             best_fit = fit
-            full_rows = [row for row in rows[1:] if len(row) == width]
-            cells = {name: [row[i] for row in full_rows] for i, name in enumerate(rows[0])}
+            cells = {
+                name: [row[i] for row in rows[1:] if len(row) == width]
+                for i, name in enumerate(rows[0])
+            }
             best = _Sample(mark, rows_of_lines[0][0] if rows_of_lines else 1, cells)
         if best_fit == 1.0 and mark == usual_delimiter:
             break
@@ -236,8 +240,7 @@ def _label_columns(sample: _Sample, columns: TableColumns) -> tuple[str, ...]:
 
 def _texts(sample: _Sample, columns: TableColumns) -> list[str]:
     """Return the columns of texts: by their names, else the one with the most words."""
-    unlike_texts = ("", columns.labels, columns.weight)
-    candidates = [name for name in sample.cells if name not in unlike_texts]
+    candidates = [name for name in sample.cells if name not in ("", columns.labels, columns.weight)]
     if DEFAULT_TEXT in sample.cells or not candidates:
         return [DEFAULT_TEXT]
     return [name for name in candidates if name.lower() in TEXTS] or [
@@ -289,7 +292,6 @@ def _values(name: str, cells: Sequence[Any], n_words_distinct: int = 0) -> _Valu
 
 
 def _separator(name: str, cells: Sequence[Any]) -> str:
-    """Return the separator of labels in the cells of a column."""
     if name == URIS:
         return URI_SEPARATOR
     texts = [cell for cell in cells if isinstance(cell, str) and cell]

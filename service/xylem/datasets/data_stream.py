@@ -32,8 +32,7 @@ from xylem.datasets.survey import Survey, refuse
 from xylem.datasets.vectors import parts_with_vectors, vector_blocks
 from xylem_store import F32, I32
 
-LABELS_MAX = 1 << 24
-"""The most labels that standard input may have."""
+LABELS_MAX = 1 << 24  # the most labels that standard input may have
 
 
 class DataStream:
@@ -111,10 +110,16 @@ class DataStream:
         Raises BadData for a file that cannot be used, or that has changed since the first pass.
         Memory: a block of the file and its rows, and the label names.
         """
-        encoding = self._columns.encoding
-        file = StandardInput() if self.is_read_once else open_data(self.path, on_progress, encoding)
-        parts = self._texts(file) if self._suffix in NAMED_FORMATS else self._numbers(file)
-        for part in parts_with_vectors(parts, self.path, self._columns):
+        file = (
+            StandardInput()
+            if self.is_read_once
+            else open_data(self.path, on_progress, self._columns.encoding)
+        )
+        for part in parts_with_vectors(
+            self._texts(file) if self._suffix in NAMED_FORMATS else self._numbers(file),
+            self.path,
+            self._columns,
+        ):
             weighed = part.with_weight()
             if weighed.n_rows:
                 yield weighed
@@ -139,17 +144,21 @@ class DataStream:
         survey = Survey(file)
         is_first_pass = not self.sha256
         for rows, labels in parts_of(file, n_named, has_header=has_sizes):
-            has_n_labels = has_sizes or n_named is not None
-            n_labels = labels.n_labels if has_n_labels else int(labels.indices.max(initial=-1)) + 1
-            n_features = rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1
-            self.n_labels, self.n_features = (
-                max(self.n_labels, n_labels),
-                max(self.n_features, n_features),
+            self.n_labels = max(
+                self.n_labels,
+                labels.n_labels
+                if has_sizes or n_named is not None
+                else int(labels.indices.max(initial=-1)) + 1,
             )
-            unknown = np.zeros(labels.n_rows, np.int32)
+            self.n_features = max(
+                self.n_features,
+                rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1,
+            )
             if is_first_pass:
                 survey.add(labels)
-            yield Dataset(self.source, "", labels.n_rows, labels, unknown, rows=rows)
+            yield Dataset(
+                self.source, "", labels.n_rows, labels, np.zeros(labels.n_rows, np.int32), rows=rows
+            )
         if is_first_pass:
             self.report = survey.report(self.source, self.label_names)
 

@@ -11,8 +11,7 @@ from xylem_store import I32, NameTable, find_all
 N_IDS_MAX = 1 << 28
 """The most labels and the most features of a data set."""
 
-N_ROWS_MAX = 1 << 31
-"""The most rows of a data set."""
+N_ROWS_MAX = 1 << 31  # the most rows of a data set
 
 
 def renumber_labels(labels: LabelRows, ids: I32, n_labels: int) -> tuple[LabelRows, I32]:
@@ -23,9 +22,9 @@ def renumber_labels(labels: LabelRows, ids: I32, n_labels: int) -> tuple[LabelRo
     Returns the labels, sorted within each row, and how many labels of each row were dropped.
     """
     selected = labels.select(ids[labels.indices] >= 0)
-    unknown = np.diff(labels.indptr) - np.diff(selected.indptr)
-    renumbered = sorted_labels(selected._replace(indices=ids[selected.indices], n_labels=n_labels))
-    return renumbered, unknown.astype(np.int32)
+    n_unknown = (np.diff(labels.indptr) - np.diff(selected.indptr)).astype(np.int32)
+    final = selected._replace(indices=ids[selected.indices], n_labels=n_labels)
+    return sorted_labels(final), n_unknown
 
 
 def sorted_labels(labels: LabelRows) -> LabelRows:
@@ -37,11 +36,11 @@ def sorted_labels(labels: LabelRows) -> LabelRows:
     if weights is not None:
         row = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
         order = np.lexsort((weights.labels, labels.indices, row))
-        cells = row[order] * labels.n_labels + labels.indices[order]
-        is_last = np.diff(cells, append=-1) != 0
+        is_last = np.diff(row[order] * labels.n_labels + labels.indices[order], append=-1) != 0
         weights = weights._replace(labels=weights.labels[order[is_last]])
-    indices = labels.indices[: sort_labels(labels.indptr, labels.indices)]
-    return labels._replace(indices=indices, weights=weights)
+    return labels._replace(
+        indices=labels.indices[: sort_labels(labels.indptr, labels.indices)], weights=weights
+    )
 
 
 def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
@@ -52,12 +51,11 @@ def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
     names = dataset.names
     ids = find_all(table, names)
     labels, unknown = renumber_labels(dataset.labels, ids, table.n_names)
-    unknown_names = [names[i] for i in np.flatnonzero(ids < 0).tolist()]
     return replace(
         dataset,
         labels=labels,
         unknown_labels=unknown,
-        unknown_names=unknown_names,
+        unknown_names=[names[i] for i in np.flatnonzero(ids < 0).tolist()],
         label_names=None,
     )
 
@@ -70,12 +68,19 @@ def first_labels(labels: LabelRows, n_labels: int) -> tuple[LabelRows, I32, list
     """
     selected = labels.select(labels.indices < n_labels)._replace(n_labels=n_labels)
     unknown = np.diff(labels.indptr) - np.diff(selected.indptr)
-    dropped = np.unique(labels.indices[labels.indices >= n_labels]).tolist()
-    return selected, unknown.astype(np.int32), list(map(str, dropped))
+    return (
+        selected,
+        unknown.astype(np.int32),
+        list(map(str, np.unique(labels.indices[labels.indices >= n_labels]).tolist())),
+    )
 
 
 def first_features(rows: SparseRows, n_features: int) -> SparseRows:
     """Return the rows without the features whose ids are not below n_features."""
     is_selected = rows.indices < n_features
-    indptr = offsets(is_selected)[rows.indptr]
-    return SparseRows(indptr, rows.indices[is_selected], rows.values[is_selected], n_features)
+    return SparseRows(
+        offsets(is_selected)[rows.indptr],
+        rows.indices[is_selected],
+        rows.values[is_selected],
+        n_features,
+    )

@@ -13,11 +13,11 @@ from xylem.datasets.stream import LINE_BYTES_MAX, DataFile
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
-ROW_BYTES_MAX = LINE_BYTES_MAX
-"""The largest size of a row, all its lines together."""
+ROW_BYTES_MAX = LINE_BYTES_MAX  # the largest size of a row, all its lines together
 
 _DELIMITER_LINE = re.compile(r"sep=([^\"\r\n])\r?\n")
 
+# Our message for each message of the parser, by the words that the latter contains.
 _FAULTS = {
     "unexpected end of data": "expected a closing quote of a cell that begins in this row, "
     "found the end of "
@@ -28,7 +28,6 @@ _FAULTS = {
     "closing quote, found "
     "more; a quote within a quoted cell is written twice",
 }
-"""Our message for each message of the parser, by the words that the latter contains."""
 
 
 def delimited_rows(
@@ -54,8 +53,13 @@ def delimited_rows(
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            explanations = (fault for start, fault in _FAULTS.items() if start in str(error))
-            raise file.fault(first, next(explanations, f"expected cells, found: {error}")) from None
+            raise file.fault(
+                first,
+                next(
+                    (fault for start, fault in _FAULTS.items() if start in str(error)),
+                    f"expected cells, found: {error}",
+                ),
+            ) from None
         if cells is None:
             return
         if cells:
@@ -87,13 +91,11 @@ class _Lines:
 
     def take_delimiter(self) -> str:
         """Return the delimiter that the first line names, and pass that line over; else ""."""
-        first = next(self._lines, None)
-        if first is None:
-            return ""
+        first = next(self._lines, "")
         if match := _DELIMITER_LINE.fullmatch(first):
             self._n_lines = 1
             return match[1]
-        self._lines = chain([first], self._lines)
+        self._lines = chain([first] if first else [], self._lines)
         return ""
 
     def start_row(self) -> int:
@@ -110,8 +112,11 @@ class _Lines:
         self._n_lines += 1
         self._n_bytes += len(line)
         if self._n_bytes > ROW_BYTES_MAX:
-            fault = f"expected a row of at most {ROW_BYTES_MAX} bytes, found a longer one"
-            raise self._file.fault(self._first, f"{fault}: perhaps a quote is never closed")
+            raise self._file.fault(
+                self._first,
+                f"expected a row of at most {ROW_BYTES_MAX} bytes, found a longer one"
+                ": perhaps a quote is never closed",
+            )
         return line
 
 

@@ -26,17 +26,15 @@ from xylem.datasets.annif import DIRECTORY, DOCUMENT, DOCUMENTS, JSON_DOCUMENT, 
 from xylem.datasets.findings import FILES_PASSED_OVER, quoted
 from xylem.datasets.stream import DataFile, Progress
 
+# The suffixes of the formats; each but .parquet may be followed by .gz or .zst.
 SUFFIXES = (DOCUMENT, ".svm", *JSON_LINES, ".npz", *TABLES)
-"""The suffixes of the formats; each but .parquet may be followed by .gz or .zst."""
 
-FILES_MAX = 100_000
-"""The most files of a data set."""
+FILES_MAX = 100_000  # the most files of a data set
 
-PLACES = 1 << 40
-"""The numbers that the rows of a file may have, in a data set of several files."""
+PLACES = 1 << 40  # the numbers that the rows of a file may have, in a data set of several files
 
+# Formats of which several files may be one data set; the others have their sizes in a header.
 _MANY = (".svm", *JSON_LINES, *TABLES)
-"""Formats of which several files may be one data set; the others have their sizes in a header."""
 
 
 class InputFile(NamedTuple):
@@ -127,8 +125,11 @@ def open_data(path: Path, on_progress: Progress | None = None, encoding: str = "
 def _may_have_rows(path: Path, kinds: Sequence[str] = ()) -> bool:
     """Return whether a file looks like one with rows, but is of none of the kinds that are read."""
     suffix = Path(plain_name(path)).suffix
-    is_row_file = suffix == JSON_DOCUMENT or suffix in SUFFIXES
-    return is_row_file and suffix not in kinds and not path.name.startswith((".", "_"))
+    return (
+        (suffix == JSON_DOCUMENT or suffix in SUFFIXES)
+        and suffix not in kinds
+        and not path.name.startswith((".", "_"))
+    )
 
 
 def _opened(path: Path, on_progress: Progress | None) -> DataFile:
@@ -147,8 +148,9 @@ def _opened(path: Path, on_progress: Progress | None) -> DataFile:
     if kind in _MANY:
         return DataFiles(path, files, on_progress)
     if len(files) > 1:
-        expected = f"expected one {kind} file, or many of {', '.join(_MANY)}"
-        raise BadData(f"{path}: {expected}, found {len(files)}")
+        raise BadData(
+            f"{path}: expected one {kind} file, or many of {', '.join(_MANY)}, found {len(files)}"
+        )
     return DataFile(files[0].path, on_progress)
 
 
@@ -191,8 +193,10 @@ def kind_of(path: Path) -> str:
     """
     suffix = Path(plain_name(path)).suffix
     if suffix not in SUFFIXES:
-        expected = f"expected a name that ends in {', '.join(SUFFIXES)} (and .gz or .zst)"
-        raise BadData(f"{path}: {expected}, found {path.name!r}")
+        raise BadData(
+            f"{path}: expected a name that ends in {', '.join(SUFFIXES)} (and .gz or .zst), "
+            f"found {path.name!r}"
+        )
     return suffix
 
 
@@ -203,7 +207,6 @@ def source_of(path: Path) -> str:
 
 
 def _list_files(path: Path, *, is_dir: bool) -> list[InputFile]:
-    """Return the data files of a directory, or all files that match a pattern."""
     if isinstance(path, RemotePath):
         entries = (
             path.fs.ls(path.key, detail=True)
@@ -217,13 +220,12 @@ def _list_files(path: Path, *, is_dir: bool) -> list[InputFile]:
         ]
     else:
         matches = glob.iglob(str(path), recursive=True)  # noqa: PTH207
-        names = path.iterdir() if is_dir else map(Path, matches)
-        files = [InputFile(file, file.stat().st_size) for file in names if file.is_file()]
-    return [file for file in files if not is_dir or _is_data(file.path)]
-
-
-def _is_data(path: Path) -> bool:
-    return not path.name.startswith((".", "_")) and Path(plain_name(path)).suffix in SUFFIXES
+        files = [
+            InputFile(file, file.stat().st_size)
+            for file in (path.iterdir() if is_dir else map(Path, matches))
+            if file.is_file()
+        ]
+    return [file for file in files if not is_dir or _may_have_rows(file.path, (JSON_DOCUMENT,))]
 
 
 def _has_documents(path: Path) -> bool:
@@ -240,9 +242,8 @@ def _has_documents(path: Path) -> bool:
     if not any(file.suffix == DOCUMENT for file in files) and kinds != {JSON_DOCUMENT}:
         return False
     if other_kinds := sorted(kinds - {*DOCUMENTS, ".tsv"}):
-        fault = (
-            f"expected documents (*{DOCUMENT}) or files of data, found "
-            f"*{', *'.join(other_kinds)} among them"
+        raise BadData(
+            f"{path}: expected documents (*{DOCUMENT}) or files of data, found "
+            f"*{', *'.join(other_kinds)} among them: name them by a pattern"
         )
-        raise BadData(f"{path}: {fault}: name them by a pattern")
     return True

@@ -20,26 +20,21 @@ if TYPE_CHECKING:
 
 Check: TypeAlias = Callable[["Survey", Sequence[str]], Iterator[Finding]]
 
+# What may stand between labels; the first ones are hardly ever part of a label.
 MARKS = ("|", ";", ",", "><", "#", "/", "\t", " ")
-"""What may stand between labels; the first ones are hardly ever part of a label."""
 
-MAJORITY = 0.5
-"""The share of names, or of rows, that most of them are."""
+MAJORITY = 0.5  # the share of names, or of rows, that most of them are
 
-FEW = 3
-"""With fewer names nothing can be concluded from what they have in common."""
+FEW = 3  # with fewer names nothing can be concluded from what they have in common
 
-ROWS_LEAST = 20
-"""With fewer rows it may be chance that labels are in one row each."""
+ROWS_LEAST = 20  # with fewer rows it may be chance that labels are in one row each
 
-ONE_A_ROW = 1.05
-"""If rows have more labels than this on average, their labels were divided."""
+ONE_A_ROW = 1.05  # if rows have more labels than this on average, their labels were divided
 
+# The share of rows with the text of other rows from which a file is in the long format.
 REPEATED_SHARE = 0.2
-"""The share of rows with the text of other rows from which a file is in the long format."""
 
-SINGLE_SHARE = 0.95
-"""The share of labels with one row from which labels are rather texts or ids."""
+SINGLE_SHARE = 0.95  # the share of labels with one row from which labels are rather texts or ids
 
 QUOTED_CHARACTERS = 60
 EXAMPLES_QUOTED = 3
@@ -203,8 +198,8 @@ def folded_names(names: Sequence[str]) -> list[str]:
     return joined.split("\n")
 
 
+# Characters without width: spaces, joiners, marks of direction and of bytes, soft hyphens.
 INVISIBLE = ("\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u200e", "\u200f")
-"""Characters without width: spaces, joiners, marks of direction and of bytes, soft hyphens."""
 
 
 def long_format(survey: Survey, _: Sequence[str]) -> Iterator[Finding]:
@@ -237,6 +232,7 @@ def single_labels(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
         )
 
 
+# The checks of the labels of a file, in the order of their findings.
 CHECKS: tuple[Check, ...] = (
     labels_as_text,
     fasttext_prefix,
@@ -247,11 +243,9 @@ CHECKS: tuple[Check, ...] = (
     long_format,
     single_labels,
 )
-"""The checks of the labels of a file, in the order of their findings."""
 
 
 def _place(survey: Survey, ids: Sequence[int]) -> RowPlace:
-    """Return the first row that has one of some labels."""
     return survey.file.place(int(survey.first_places[ids].min()))
 
 
@@ -261,11 +255,10 @@ def _example(survey: Survey, names: Sequence[str], ids: Sequence[int]) -> str:
     return f"as {names[first]!r:.{QUOTED_CHARACTERS}} in {_place(survey, [first])}"
 
 
-LINES_LEAST = 3
-"""The least number of line ends of a cell that may have swallowed rows."""
+LINES_LEAST = 3  # the least number of line ends of a cell that may have swallowed rows
 
+# From so many lines on that are all like rows, a cell is taken for rows behind a stray quote.
 LINES_SURE = 10
-"""From so many lines on that are all like rows, a cell is taken for rows behind a stray quote."""
 
 
 def swallowed_rows(

@@ -79,8 +79,9 @@ def json_object(file: DataFile, number: int, line: bytes) -> dict[str, Any]:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         file.line = number
-        fault = f"expected a JSON object, found {error.msg} at byte {error.pos}"
-        raise file.text_fault(line) or file.fault(number, fault) from error
+        raise file.text_fault(line) or file.fault(
+            number, f"expected a JSON object, found {error.msg} at byte {error.pos}"
+        ) from error
     if not isinstance(row, dict):
         raise file.fault(number, f"expected a JSON object, found {what_is(row)}")
     return row
@@ -130,20 +131,22 @@ class RowCollector:
         self._join = columns.join
         self._weight = columns.weight
         self._has_weight = not self._weight
-        self._row_weights = array("f")
-        self._label_weights = array("f")
         self._rows_of_keys = dict[Any, int]()
         self._joined_rows = array("i")
         self.survey = Survey(file)
         self.fields = TextFields()
         self.are_named = False
         self.kind = ""
-        self.texts: list[str] = []
-        self.named_features: list[dict[str, float]] = []
         self.ids = {} if ids is None else ids
         self._id_of = SpellingIds(self.ids).__getitem__
+        self._begin()
+
+    def _begin(self) -> None:
+        self.texts: list[str] = []
+        self.named_features: list[dict[str, float]] = []
         self.labels, self.counts = array("i"), array("i")
         self.places = array("q")
+        self._row_weights, self._label_weights = array("f"), array("f")
 
     def add(self, number: int, line: bytes) -> None:
         """Add the row in a line of JSON."""
@@ -160,13 +163,16 @@ class RowCollector:
             row["labels"] = subject_labels(self.file, number, row["subjects"])
         if has_text == ("features" in row) or "labels" not in row:
             keys = ", ".join(repr(key[:40]) for key in list(row)[:10]) or "none"
-            expected = "expected keys `labels` and one of `text` and `features`"
-            hint = ": name its fields by --text-column" if TextFields.key in row else ""
-            raise self.file.fault(number, f"{expected}, found {keys}{hint}")
+            raise self.file.fault(
+                number,
+                f"expected keys `labels` and one of `text` and `features`, found {keys}"
+                f"{': name its fields by --text-column' if TextFields.key in row else ''}",
+            )
         kind = "text" if has_text else "features"
         if self.kind and kind != self.kind:
-            fault = f"expected `{self.kind}` as in the lines before, found `{kind}`"
-            raise self.file.fault(number, fault)
+            raise self.file.fault(
+                number, f"expected `{self.kind}` as in the lines before, found `{kind}`"
+            )
         if has_text:
             text = row["text"]
             if not isinstance(text, str):
@@ -192,8 +198,9 @@ class RowCollector:
     def join(self, fields: TextFields, cells: list[Any]) -> str:
         """Return the text of a cell for each of some fields, and count those that are empty."""
         if not all(cells):
-            names = zip(fields.names, cells, strict=True)
-            self.survey.n_lacking.update(name for name, cell in names if not cell)
+            self.survey.n_lacking.update(
+                name for name, cell in zip(fields.names, cells, strict=True) if not cell
+            )
         return fields.join(cells)
 
     def add_text(
@@ -203,10 +210,12 @@ class RowCollector:
         self.kind = "text"
         if key is not None:
             if key == "" or not isinstance(key, str | int):
-                expected = "expected a text or a whole number by which rows are joined"
-                raise self.file.fault(number, f"{expected}, found {what_is(key)}")
-            joined_row = self._rows_of_keys.setdefault(key, len(self._rows_of_keys))
-            self._joined_rows.append(joined_row)
+                raise self.file.fault(
+                    number,
+                    "expected a text or a whole number by which rows are joined, "
+                    f"found {what_is(key)}",
+                )
+            self._joined_rows.append(self._rows_of_keys.setdefault(key, len(self._rows_of_keys)))
         self.texts.append(text)
         # the survey could count them at the end: then each text comes into the cache once more
         if not text or text.isspace():
@@ -223,31 +232,37 @@ class RowCollector:
         """Raise BadData if no row was added, or none has a field that is named."""
         if not self.kind:
             raise self.file.fault(1, "expected at least one row, found none")
-        n_rows = self.survey.n_rows + len(self.counts)
         are_checked = self.are_named and self.file.kind not in TABLES  # tables have a header
         for name in self.fields.names if are_checked else ():
-            if self.survey.n_lacking[name] == n_rows or self.kind == "features":
+            if (
+                self.survey.n_lacking[name] == self.survey.n_rows + len(self.counts)
+                or self.kind == "features"
+            ):
                 raise self.file.fault(
                     None,
                     f"expected text in the field {name[:80]!r} of a row, found none in all rows",
                 )
         if not self._has_weight:
-            expected = f"expected a weight above 0 in `{self._weight}`, found 0 in all rows"
-            raise self.file.fault(None, expected)
+            raise self.file.fault(
+                None, f"expected a weight above 0 in `{self._weight}`, found 0 in all rows"
+            )
 
     def _features(self, number: int, features: object) -> dict[str, float]:
-        """Return the values by feature name, checked."""
         if not isinstance(features, dict):
             raise self.file.fault(
                 number, f"expected an object as `features`, found {what_is(features)}"
             )
         for name, value in features.items():
             if type(value) is not float and type(value) is not int:
-                fault = f"expected a number for feature {name[:40]!r}, found {what_is(value)}"
-                raise self.file.fault(number, fault)
+                raise self.file.fault(
+                    number, f"expected a number for feature {name[:40]!r}, found {what_is(value)}"
+                )
             if not -_FLOAT32_MAX <= value <= _FLOAT32_MAX:
-                expected = f"expected a value that is finite in 32 bits for feature {name[:40]!r}"
-                raise self.file.fault(number, f"{expected}, found {value}")
+                raise self.file.fault(
+                    number,
+                    f"expected a value that is finite in 32 bits for feature {name[:40]!r}, "
+                    f"found {value}",
+                )
         return features
 
     def _weight_of(self, number: int, name: str, value: object) -> float:
@@ -269,8 +284,9 @@ class RowCollector:
             labels = list(labels)
         if not isinstance(labels, list):
             if labels is not None:
-                expected = "expected an array as `labels`"
-                raise self.file.fault(number, f"{expected}, found {what_is(labels)}")
+                raise self.file.fault(
+                    number, f"expected an array as `labels`, found {what_is(labels)}"
+                )
             labels = []
         n_before = len(self.labels)
         try:
@@ -278,8 +294,9 @@ class RowCollector:
             self.labels.extend(map(self._id_of, labels))
         except TypeError:
             label = next(label for label in labels if not is_label_value(label))
-            expected = "expected strings or whole numbers in `labels`"
-            raise self.file.fault(number, f"{expected}, found {what_is(label)}") from None
+            raise self.file.fault(
+                number, f"expected strings or whole numbers in `labels`, found {what_is(label)}"
+            ) from None
         except BadNames as error:
             raise self.file.fault(number, f"label: {error.fault}") from error
         if len(self.counts) == N_ROWS_MAX:
@@ -291,11 +308,7 @@ class RowCollector:
         """Return the rows that were added so far, with provisional label ids, and remove them."""
         labels = self._take_labels()
         dataset = self._dataset(labels, np.zeros(labels.n_rows, np.int32))
-        self.texts = []
-        self.named_features = []
-        self.labels, self.counts = array("i"), array("i")
-        self.places = array("q")
-        self._row_weights, self._label_weights = array("f"), array("f")
+        self._begin()
         return dataset
 
     def finish(self, model: NameTable | None, source: str = "") -> Dataset:
@@ -309,13 +322,15 @@ class RowCollector:
         labels = self._take_labels()
         names = sorted(self.ids)
         if model is None:
-            report = self.survey.report(source, list(self.ids))
-            new_ids = inverse(np.array([self.ids[name] for name in names], np.int64), len(names))
             return self._dataset(
-                *renumber_labels(labels, new_ids, len(names)),
+                *renumber_labels(
+                    labels,
+                    inverse(np.array([self.ids[name] for name in names], np.int64), len(names)),
+                    len(names),
+                ),
                 source=source,
                 label_names=names,
-                report=report,
+                report=self.survey.report(source, list(self.ids)),
             )
         model_ids = find_in_model(model, list(self.ids))
         unknown_names = [name for name, i in zip(self.ids, model_ids, strict=True) if i < 0]
@@ -328,9 +343,7 @@ class RowCollector:
         )
 
     def _fill_label_weights(self) -> None:
-        """Give all labels so far that have no weight the weight 1."""
-        n_missing = len(self.labels) - len(self._label_weights)
-        self._label_weights.extend(repeat(1.0, n_missing))
+        self._label_weights.extend(repeat(1.0, len(self.labels) - len(self._label_weights)))
 
     def _take_labels(self) -> LabelRows:
         """Count the rows; return their labels with provisional ids, sorted within each row.
@@ -360,26 +373,23 @@ class RowCollector:
             self.texts = [self.texts[row] for row in first_rows.tolist()]
         rows = LabelRows(offsets(counts), labels, len(self.ids))
         if self._weight or label_weights is not None:
-            ones = np.ones(rows.n_rows, np.float32)
-            row_weights = np.array(self._row_weights) if self._weight else ones
+            row_weights = (
+                np.array(self._row_weights) if self._weight else np.ones(rows.n_rows, np.float32)
+            )
             rows = rows.weighed(row_weights, label_weights)
         rows = sorted_labels(rows)
-        texts = self.texts if self.kind == "text" else None
-        self.survey.add(rows, texts, places, counts)
+        self.survey.add(rows, self.texts if self.kind == "text" else None, places, counts)
         return rows
 
     def _dataset(self, labels: LabelRows, unknown: I32, source: str = "", **fields: Any) -> Dataset:
-        texts, named_features = (
-            (self.texts, None) if self.kind == "text" else (None, self.named_features)
-        )
         return Dataset(
             source,
             "",
             labels.n_rows,
             labels,
             unknown,
-            texts=texts,
-            named_rows=named_features,
+            texts=self.texts if self.kind == "text" else None,
+            named_rows=None if self.kind == "text" else self.named_features,
             fields=self.fields if self.are_named else TextFields(),
             **fields,
         )

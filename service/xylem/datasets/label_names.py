@@ -29,8 +29,7 @@ def label_name(spelling: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-NO_LABEL = -1
-"""The id of null and of a blank label."""
+NO_LABEL = -1  # the id of null and of a blank label
 
 
 class SpellingIds(dict[Any, int]):
@@ -74,8 +73,10 @@ def subject_labels(file: DataFile, number: int, subjects: object) -> list[object
         raise file.fault(number, f"expected an array as `subjects`, found {what_is(subjects)}")
     for subject in subjects:
         if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
-            expected = "expected objects with `uri` or `label` in `subjects`"
-            raise file.fault(number, f"{expected}, found {what_is(subject)}")
+            raise file.fault(
+                number,
+                f"expected objects with `uri` or `label` in `subjects`, found {what_is(subject)}",
+            )
     return [subject.get("uri") or subject["label"] for subject in subjects]
 
 
@@ -87,17 +88,18 @@ def find_in_model(model: NameTable, names: Sequence[str]) -> I32:
     """
     ids = find_all(model, names)
     if (ids < 0).any():
-        stored = all_names(model)
         ids_by_name = {
-            name: i for i, other in enumerate(stored) if (name := label_name(other)) != other
+            name: i
+            for i, other in enumerate(all_names(model))
+            if (name := label_name(other)) != other
         }
         for position in np.flatnonzero(ids < 0).tolist():
             ids[position] = ids_by_name.get(names[position], -1)
     return ids
 
 
+# The share of labels from which it is a finding that a model does not know them.
 UNKNOWN_SHARE = 0.5
-"""The share of labels from which it is a finding that a model does not know them."""
 
 
 def unknown_findings(unknown: Sequence[str], model: NameTable, n_labels: int) -> Iterator[Finding]:
@@ -109,11 +111,10 @@ def unknown_findings(unknown: Sequence[str], model: NameTable, n_labels: int) ->
         return
     stored = all_names(model)
     by_folded = dict(zip(folded_names(stored), stored, strict=True))
-    folded = zip(folded_names(unknown), unknown, strict=True)
     pair = next(
         (
             (name, by_folded[form])
-            for form, name in folded
+            for form, name in zip(folded_names(unknown), unknown, strict=True)
             if form in by_folded and "://" not in form
         ),
         None,

@@ -14,8 +14,7 @@ from xylem.datasets.stream import DataFile
 from xylem.datasets.survey import Survey, refuse
 from xylem_store import NameTable
 
-SOURCE = "python"
-"""The source of the data in a version's origin; for a file it is the file's name."""
+SOURCE = "python"  # the source of the data in a version's origin; for a file it is the file's name
 
 
 class _Memory(DataFile):
@@ -71,7 +70,6 @@ def _dataset_of_ids(
     if texts is not None:
         survey.n_blank = sum(not text or text.isspace() for text in texts)
     survey.add(labels, texts, np.arange(labels.n_rows, dtype=np.int64))
-    names = [str(i) for i in range(labels.n_labels)] if model is None else None
     unknown = np.zeros(labels.n_rows, np.int32)
     unknown_names = list[str]()
     if model is not None:
@@ -83,7 +81,7 @@ def _dataset_of_ids(
         labels=labels,
         unknown_labels=unknown,
         texts=texts,
-        label_names=names,
+        label_names=[str(i) for i in range(labels.n_labels)] if model is None else None,
         unknown_names=unknown_names,
         report=survey.report(SOURCE, None),
         **features,

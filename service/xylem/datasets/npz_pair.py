@@ -10,7 +10,7 @@ from numpy.lib.format import read_array_header_1_0, read_array_header_2_0
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from xylem.base import BadData, LabelRows, SparseRows, offsets
+from xylem.base import BadData, LabelRows, SparseRows
 from xylem.datasets.dataset import N_IDS_MAX, N_ROWS_MAX, sorted_labels
 from xylem.datasets.stream import DataFile, Progress
 from xylem.engine import sort_and_sum_rows
@@ -18,8 +18,8 @@ from xylem_store import I32, I64
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")
 
+# An array of at most this size is unpacked although its size is wrong: later checks refuse it.
 _CHECKED_SIZE_MIN = 1024
-"""An array of at most this size is unpacked although its size is wrong: later checks refuse it."""
 
 
 def partner(path: Path) -> Path:
@@ -54,18 +54,16 @@ def read_npz(
         values = data.astype(np.float32)
     _, bad_row = sort_and_sum_rows(indptr, indices, values)
     if bad_row >= 0:
-        fault = f"row {bad_row}: expected values that are finite in 32 bits, found another"
-        raise features_file.fault(None, fault)
+        raise features_file.fault(
+            None, f"row {bad_row}: expected values that are finite in 32 bits, found another"
+        )
     n_pairs = indptr[-1]
     rows = SparseRows(indptr, indices[:n_pairs], values[:n_pairs], width)
     labels_file = DataFile(partner_path, on_progress, previous=features_file)
     indptr, indices, data, width = _read_matrix(labels_file, n_labels)
     if data.dtype.kind == "f" and np.isnan(data).any():
         raise labels_file.fault(None, "expected numbers in data, found nan")
-    present = data != 0
-    indptr = offsets(present)[indptr]
-    indices = indices[present]
-    labels = sorted_labels(LabelRows(indptr, indices, width))
+    labels = sorted_labels(LabelRows(indptr, indices, width).select(data != 0))
     if rows.n_rows != labels.n_rows:
         raise labels_file.fault(
             None, f"expected {rows.n_rows} rows as in {path.name}, found {labels.n_rows}"
@@ -79,12 +77,15 @@ def _read_matrix(file: DataFile, n_columns_max: int | None) -> tuple[I64, I32, N
     n_columns_max  the number of columns returned, and the most that the matrix may have; None: as
                    many as it has
     """
-    arrays = _read_arrays(file)
-    shape, indptr, indices, data = (arrays[key] for key in _KEYS[1:])
+    _, shape, indptr, indices, data = _read_arrays(file)
     if fault := _matrix_fault(shape, indptr, indices, data, n_columns_max):
         raise file.fault(None, fault)
-    width = int(shape[1] if n_columns_max is None else n_columns_max)
-    return indptr.astype(np.int64), indices.astype(np.int32), data, width
+    return (
+        indptr.astype(np.int64),
+        indices.astype(np.int32),
+        data,
+        int(shape[1] if n_columns_max is None else n_columns_max),
+    )
 
 
 def _matrix_fault(
@@ -107,8 +108,10 @@ def _matrix_fault(
             f"{shape[:4].tolist()}"
         )
     if n_columns_max is not None and shape[1] > n_columns_max:
-        expected = f"expected at most the {n_columns_max} columns of the model or names file"
-        return f"{expected}, found {shape[1]}"
+        return (
+            f"expected at most the {n_columns_max} columns of the model or names file, "
+            f"found {shape[1]}"
+        )
     if len(indptr) != shape[0] + 1 or indptr[0] != 0 or bool((indptr[1:] < indptr[:-1]).any()):
         return f"expected {shape[0] + 1} ascending offsets in indptr, the first one 0, found others"
     if not indptr[-1] == len(indices) == len(data):
@@ -118,7 +121,7 @@ def _matrix_fault(
     return ""
 
 
-def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
+def _read_arrays(file: DataFile) -> list[NDArray[Any]]:
     """Return the arrays of _KEYS in a .npz file. Raises BadData."""
     packed = b"".join(file.blocks())
     damage = "expected a matrix saved by scipy.sparse.save_npz, found damage"
@@ -128,7 +131,7 @@ def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
         with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
             if fault := _sizes_fault(archive):
                 raise file.fault(None, fault)
-            return {key: archive[key] for key in _KEYS}
+            return [archive[key] for key in _KEYS]
     except (BadData, MemoryError):
         raise
     except Exception as error:  # zipfile, zlib and numpy have no common base for "damaged"
@@ -169,6 +172,9 @@ def _size(archive: NpzFile, key: str) -> int:
     """Return the number of elements of an array, according to its header."""
     assert archive.zip is not None  # it is None only after the archive was closed
     with archive.zip.open(f"{key}.npy") as member:
-        version = np.lib.format.read_magic(member)
-        read_header = read_array_header_1_0 if version == (1, 0) else read_array_header_2_0
+        read_header = (
+            read_array_header_1_0
+            if np.lib.format.read_magic(member) == (1, 0)
+            else read_array_header_2_0
+        )
         return math.prod(read_header(member)[0])

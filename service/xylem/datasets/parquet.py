@@ -1,26 +1,58 @@
 """Read the columns of a Parquet file, in batches of a few rows."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
+import orjson
+
 from xylem.base import PACKED, BadData, BadParameter, faults_of
-from xylem.datasets.class_names import ClassNames
 from xylem.datasets.stream import LINE_BYTES_MAX, DataFile
 
+
+class ClassNames(dict[str, list[str]]):
+    """The names of classes by column, in the order of their ids.
+
+    Hugging Face's libraries write them into the metadata of a schema, and of Parquet: columns with
+    the feature `ClassLabel`, or lists of it.
+    """
+
+    def __init__(self, metadata: Mapping[bytes, bytes] | None) -> None:
+        """Read the metadata; what has another form names no classes."""
+        super().__init__()
+        with suppress(ValueError, TypeError, LookupError, AttributeError):
+            description = orjson.loads((metadata or {})[b"huggingface"])
+            for column, feature in description["info"]["features"].items():
+                entry = feature[0] if isinstance(feature, list) else feature.get("feature", feature)
+                if entry.get("_type") == "ClassLabel":
+                    self[column] = entry["names"]
+
+    def names_in(self, column: str, cells: Sequence[Any]) -> Sequence[Any]:
+        """Return cells of a column as lists of names; those of another column unchanged.
+
+        -1 is no class. An id without a name stays as it is.
+        """
+        names: dict[int, str | None] = dict(enumerate(self.get(column, ())))
+        if not names:
+            return cells
+        names[-1] = None
+        return [
+            [names.get(i, i) for i in (cell if isinstance(cell, list) else [cell])]
+            for cell in cells
+        ]
+
+
+# How many rows of a Parquet file are read at once; fewer, at least BATCH_ROWS_LEAST, if they may
+# be long. A row takes 20 microseconds, 40 if 16 are read at once, 13 if 4,096 are.
 BATCH_ROWS = 64
 BATCH_ROWS_LEAST = 16
-"""How many rows of a Parquet file are read at once; fewer, at least BATCH_ROWS_LEAST, if they may
-be long. A row takes 20 microseconds, 40 if 16 are read at once, 13 if 4,096 are.
-"""
 
 BATCH_BYTES = 1 << 28  # the most bytes of rows read at once, if the file's metadata are true
 
+# A row group is refused if its columns unpack to more than GROUP_BYTES_MAX bytes, and to more
+# than GROUP_RATIO_MAX times their size in the file.
 GROUP_BYTES_MAX = 1 << 30
 GROUP_RATIO_MAX = 16
-"""A row group is refused if its columns unpack to more than GROUP_BYTES_MAX bytes, and to more than
-GROUP_RATIO_MAX times their size in the file.
-"""
 
 
 def check_installed() -> None:
@@ -28,8 +60,9 @@ def check_installed() -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        fault = "reading .parquet files needs pyarrow: pip install 'xylem-serve[data]'"
-        raise BadParameter(fault) from None
+        raise BadParameter(
+            "reading .parquet files needs pyarrow: pip install 'xylem-serve[data]'"
+        ) from None
 
 
 class ParquetTable:
@@ -51,16 +84,18 @@ class ParquetTable:
         from pyarrow.parquet import ParquetFile
 
         if file.path.suffix in PACKED:
-            fault = "expected a name that ends in .parquet, for such a file is compressed within"
-            raise file.fault(None, f"{fault}, found .parquet{file.path.suffix}")
+            raise file.fault(
+                None,
+                "expected a name that ends in .parquet, for such a file is compressed within, "
+                f"found .parquet{file.path.suffix}",
+            )
         for _ in file.blocks() if with_digest else ():
             pass
         self._file = file
         self._faults = (pa.ArrowException, UnicodeDecodeError, *faults_of(file.path))
         try:
             with ExitStack() as stack:
-                open_file = stack.enter_context(file.path.open("rb"))
-                self._table = ParquetFile(open_file)
+                self._table = ParquetFile(stack.enter_context(file.path.open("rb")))
                 self._schema = self._table.schema_arrow
                 self._open_file = stack.pop_all()
         except self._faults as error:
@@ -102,9 +137,11 @@ class ParquetTable:
                 _is_text(entry_type) or types.is_integer(entry_type) or types.is_null(entry_type)
             )
             if not is_label and not (are_flags and is_flag):
-                expected = "expected text, whole numbers, or lists of these"
-                fault = f"column {name[:40]!r}: {expected}, found {str(value_type)[:60]}"
-                raise self._file.fault(None, fault)
+                raise self._file.fault(
+                    None,
+                    f"column {name[:40]!r}: expected text, whole numbers, or lists of these, "
+                    f"found {str(value_type)[:60]}",
+                )
 
     def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
         """Yield the number of each row, from 1, and its cells in the columns; a null is None.
@@ -129,10 +166,10 @@ class ParquetTable:
                         sum(len(cell) for cell in cells if isinstance(cell, str | list))
                         > LINE_BYTES_MAX
                     ):
-                        fault = (
-                            f"expected a row of at most {LINE_BYTES_MAX} bytes, found a longer one"
+                        raise self._file.fault(
+                            number,
+                            f"expected a row of at most {LINE_BYTES_MAX} bytes, found a longer one",
                         )
-                        raise self._file.fault(number, fault)
                     yield number, list(cells)
         except self._faults as error:
             raise self._damage(error) from None
@@ -160,10 +197,14 @@ class ParquetTable:
                     f"expected row groups that unpack to at most {GROUP_BYTES_MAX} bytes, "
                     f"found one of {n_bytes}: write smaller ones",
                 )
-            n_rows = max(
-                1 if is_dense else BATCH_ROWS_LEAST, min(BATCH_ROWS, BATCH_BYTES // max(1, n_bytes))
+            yield from self._table.iter_batches(
+                max(
+                    1 if is_dense else BATCH_ROWS_LEAST,
+                    min(BATCH_ROWS, BATCH_BYTES // max(1, n_bytes)),
+                ),
+                row_groups=[number],
+                columns=columns,
             )
-            yield from self._table.iter_batches(n_rows, row_groups=[number], columns=columns)
 
     def _damage(self, error: Exception) -> BadData:
         if isinstance(error, MemoryError):

@@ -33,8 +33,8 @@ from xylem.datasets.vectors import with_vectors
 from xylem_store import NameTable, find_all
 
 FASTTEXT = "fasttext"  # what `format_of` returns for a .txt file of texts and labels
+# Formats in which labels have names, not ids.
 NAMED_FORMATS = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)
-"""Formats in which labels have names, not ids."""
 
 
 def read_dataset(
@@ -75,10 +75,13 @@ def read_dataset(
         collector = RowCollector(file, columns=columns)
         for _ in named_blocks(file, columns, collector):
             pass
-        warning = file.warning if isinstance(file, CorpusDirectory) else None
         collected = collector.finish(labels, source_of(file.path))
         refuse(file, collected.report, strict=columns.strict)
-        dataset = replace(collected, sha256=file.sha256, warning=warning)
+        dataset = replace(
+            collected,
+            sha256=file.sha256,
+            warning=file.warning if isinstance(file, CorpusDirectory) else None,
+        )
         return with_vectors(dataset, path, columns).with_weight()
     refuse_weights(file, columns)
     names = read_label_names(label_names_file) if label_names_file is not None else None
@@ -106,18 +109,21 @@ def read_dataset(
             row_labels, unknown, unknown_names = first_labels(row_labels, labels.n_names)
     report = survey.report(source_of(path), names)
     refuse(file, report, strict=columns.strict)
-    dataset = Dataset(
-        source=report.source,
-        sha256=sha256,
-        n_rows=rows.n_rows,
-        labels=row_labels,
-        unknown_labels=unknown,
-        rows=rows,
-        label_names=names if labels is None else None,
-        unknown_names=unknown_names,
-        report=report,
+    return with_vectors(
+        Dataset(
+            source=report.source,
+            sha256=sha256,
+            n_rows=rows.n_rows,
+            labels=row_labels,
+            unknown_labels=unknown,
+            rows=rows,
+            label_names=names if labels is None else None,
+            unknown_names=unknown_names,
+            report=report,
+        ),
+        path,
+        columns,
     )
-    return with_vectors(dataset, path, columns)
 
 
 def check_readable(path: Path) -> None:
@@ -180,8 +186,10 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
         columns = understood(first, columns)
         file.options = options_of(file, columns)
         collector.fields = columns.texts
-        rows = (row for table in file.files() for row in table_rows(table, columns, collector.join))
-        return text_blocks(collector, rows)
+        return text_blocks(
+            collector,
+            (row for table in file.files() for row in table_rows(table, columns, collector.join)),
+        )
     collector.fields = columns.texts or columns.fields
     return json_blocks(collector)
 
@@ -212,8 +220,11 @@ def open_texts(path: Path, on_progress: Progress | None = None) -> DataFile:
 def blocks_of_texts(file: DataFile) -> Iterator[list[str]]:
     """Yield lists of the texts that `read_texts` reads, one for each block of the file."""
     for block in file.lines():
-        lines = enumerate(block.split(b"\n"), file.line)
-        yield [_text_of(file, number, line) for number, line in lines if line and line != b"\r"]
+        yield [
+            _text_of(file, number, line)
+            for number, line in enumerate(block.split(b"\n"), file.line)
+            if line and line != b"\r"
+        ]
 
 
 def _text_of(file: DataFile, number: int, line: bytes) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 from xylem.datasets.kernels.decimals import EXACT, HARD, NON_FINITE, parse_decimal, parse_id
 from xylem_store import F32, I32, I64, U8, inlined, kernel
 
+# The reason why parsing stopped.
 (
     NO_FAULT,
     BAD_LABEL,
@@ -18,18 +19,10 @@ from xylem_store import F32, I32, I64, U8, inlined, kernel
     INFINITE,
     EXTRA_ROW,
 ) = range(9)
-"""The reason why parsing stopped."""
 
-NUMBER_BYTES_MAX = 1100
-"""The longest number in bytes: no double has more significant digits."""
+NUMBER_BYTES_MAX = 1100  # the longest number in bytes: no double has more significant digits
 
-_TAB = 9
-_NEWLINE = 10
-_RETURN = 13
-_SPACE = 32
-_HASH = 35
-_COMMA = 44
-_COLON = 58
+_TAB, _NEWLINE, _RETURN, _SPACE, _HASH, _COMMA, _COLON = b"\t\n\r #,:"
 
 
 class Block(NamedTuple):

@@ -19,8 +19,8 @@ from xylem_store import BadNames, build_names
 _QUOTED_BYTES_MAX = 40
 
 _HEADER = re.compile(rb"[ \t]*+(\d++)[ \t]++(\d++)[ \t]++(\d++)[ \t]*+\r?")
+# Only the first digits of a number are read: one of 12 digits already exceeds every limit.
 _DIGITS_MAX = 12
-"""Only the first digits of a number are read: one of 12 digits already exceeds every limit."""
 
 
 class _Sizes(NamedTuple):
@@ -31,8 +31,8 @@ class _Sizes(NamedTuple):
     n_features: int
 
 
+# The rows of a block, each sorted by id, as views of arrays that the next block overwrites.
 _Part: TypeAlias = tuple[SparseRows, LabelRows]
-"""The rows of a block, each sorted by id, as views of arrays that the next block overwrites."""
 
 
 def read_rows(
@@ -57,8 +57,13 @@ def read_rows(
     sizes, parts = _open(file, n_labels, n_features, has_header=has_header)
     columns = [Growing(dtype) for dtype in (np.int32, np.int32, np.int32, np.int32, np.float32)]
     for rows, labels in parts:
-        counts = np.diff(labels.indptr), np.diff(rows.indptr)
-        arrays = counts[0], labels.indices, counts[1], rows.indices, rows.values
+        arrays = (
+            np.diff(labels.indptr),
+            labels.indices,
+            np.diff(rows.indptr),
+            rows.indices,
+            rows.values,
+        )
         for column, array in zip(columns, arrays, strict=True):
             column.extend(array)
     label_counts, label_ids, feature_counts, features, values = (
@@ -82,8 +87,10 @@ def parts_of(
     sizes, parts = _open(file, n_labels, None, has_header=has_header)
     n_labels = sizes.n_labels if n_labels is None else n_labels
     for (feature_ptr, features, values, n_features, _), labels in parts:
-        rows = SparseRows(feature_ptr.copy(), features.copy(), values.copy(), n_features)
-        yield rows, LabelRows(labels.indptr.copy(), labels.indices.copy(), n_labels)
+        yield (
+            SparseRows(feature_ptr.copy(), features.copy(), values.copy(), n_features),
+            LabelRows(labels.indptr.copy(), labels.indices.copy(), n_labels),
+        )
 
 
 def _open(
@@ -102,11 +109,15 @@ def _open(
         raise file.fault(1, "expected a header `points features labels`, found an empty file")
     line, _, remainder = first.partition(b"\n")
     sizes = _parse_header(file, line)
-    limits = ("labels", sizes.n_labels, n_labels), ("features", sizes.n_features, n_features)
-    for kind, n_ids, n_ids_max in limits:
+    for kind, n_ids, n_ids_max in (
+        ("labels", sizes.n_labels, n_labels),
+        ("features", sizes.n_features, n_features),
+    ):
         if n_ids_max is not None and n_ids > n_ids_max:
-            expected = f"expected at most {n_ids_max} {kind} as in the model or names file"
-            raise file.fault(1, f"{expected}, found {n_ids}")
+            raise file.fault(
+                1,
+                f"expected at most {n_ids_max} {kind} as in the model or names file, found {n_ids}",
+            )
     return sizes, _parse(file, itertools.chain([remainder], blocks), 1, sizes)
 
 
@@ -115,8 +126,9 @@ def _parse_header(file: DataFile, line: bytes) -> _Sizes:
     header = _HEADER.fullmatch(line)
     if header is None:
         raise file.fault(1, f"expected a header `points features labels`, found {_quoted(line)}")
-    digits = [number.lstrip(b"0")[:_DIGITS_MAX] for number in header.groups()]
-    n_rows, n_features, n_labels = (int(number or 0) for number in digits)
+    n_rows, n_features, n_labels = (
+        int(digits.lstrip(b"0")[:_DIGITS_MAX] or 0) for digits in header.groups()
+    )
     if not 1 <= n_rows <= N_ROWS_MAX:
         raise file.fault(
             1, f"expected 1 to {N_ROWS_MAX} points in the header, found {_quoted(line)}"
@@ -161,17 +173,21 @@ def _parse(
         n_labels = sort_labels(label_ptr, room.labels)
         n_pairs, bad_row = sort_and_sum_rows(feature_ptr, room.features, room.values)
         if bad_row >= 0:
-            bad_line = line + block.count(b"\n", 0, int(room.row_start[bad_row]))
-            fault = "expected finite values, found a feature whose values sum to an infinite one"
-            raise file.fault(bad_line, fault)
-        rows = SparseRows(
-            feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features
+            raise file.fault(
+                line + block.count(b"\n", 0, int(room.row_start[bad_row])),
+                "expected finite values, found a feature whose values sum to an infinite one",
+            )
+        yield (
+            SparseRows(
+                feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features
+            ),
+            LabelRows(label_ptr, room.labels[:n_labels], sizes.n_labels),
         )
-        yield rows, LabelRows(label_ptr, room.labels[:n_labels], sizes.n_labels)
         n_rows_read += n_rows
     if sizes.n_rows is not None and n_rows_read != sizes.n_rows:
-        expected = f"expected {sizes.n_rows} rows as the header says"
-        raise file.fault(n_rows_read + 1, f"{expected}, found {n_rows_read}")
+        raise file.fault(
+            n_rows_read + 1, f"expected {sizes.n_rows} rows as the header says, found {n_rows_read}"
+        )
     if not n_rows_read:
         raise file.fault(1, "expected at least one row, found none")
 

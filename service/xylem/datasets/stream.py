@@ -27,20 +27,16 @@ from xylem.base import (
     refuse_special,
 )
 
-BLOCK_BYTES = 1 << 20
-"""The number of bytes that are read and parsed at once."""
+BLOCK_BYTES = 1 << 20  # the number of bytes that are read and parsed at once
 
-LINE_BYTES_MAX = 1 << 24
-"""The most bytes of a line of a data file."""
+LINE_BYTES_MAX = 1 << 24  # the most bytes of a line of a data file
 
 _KINDS = {".gz": "gzip", ".zst": "Zstandard"}
+# The first bytes of compressed data. Zstandard has two: files of pzstd begin with a frame that
+# decoders skip.
 _MAGICS = {".gz": (b"\x1f\x8b",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")}
-"""The first bytes of compressed data. Zstandard has two: files of pzstd begin with a frame that
-decoders skip.
-"""
 
-FASTTEXT_LABEL = "__label__"
-"""The front of words that are labels, in files of fastText."""
+FASTTEXT_LABEL = "__label__"  # the front of words that are labels, in files of fastText
 
 Progress = Callable[[int, int], None]
 """A function that is called with (bytes of the file read so far, size of the file in bytes)."""
@@ -63,9 +59,8 @@ class Unpacked(io.RawIOBase):
         with self._reporting_damage():
             refuse_special(path)
             self.packed: BinaryIO = path.open("rb")
-            self.n_bytes = self.packed.seek(0, 2)
-            self.packed.seek(0)
             magic = self.packed.read(4)
+            self.n_bytes = self.packed.seek(0, 2)
             self.packed.seek(0)
         try:
             self._refuse_disguise(magic)
@@ -79,13 +74,15 @@ class Unpacked(io.RawIOBase):
         suffix = self.path.suffix
         packings = [packing for packing, magics in _MAGICS.items() if magic.startswith(magics)]
         if suffix in _MAGICS and suffix not in packings:
-            other = "other data" if magic else "an empty file"
             raise self.fault(
-                f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, found {other}"
+                f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, "
+                f"found {'other data' if magic else 'an empty file'}"
             )
         if suffix not in _MAGICS and packings:
-            hint = f"let the file's name end in {packings[0]}"
-            raise self.fault(f"expected no compression, found {_KINDS[packings[0]]} data: {hint}")
+            raise self.fault(
+                f"expected no compression, found {_KINDS[packings[0]]} data: "
+                f"let the file's name end in {packings[0]}"
+            )
 
     def _open_stream(self) -> Any:
         """Return a stream of the decompressed bytes.
@@ -133,8 +130,9 @@ class Unpacked(io.RawIOBase):
         except (XylemError, MemoryError):
             raise
         except self._faults as error:
-            kind = _KINDS[self.path.suffix]
-            raise self.fault(f"expected whole {kind} data, found damage: {error}") from error
+            raise self.fault(
+                f"expected whole {_KINDS[self.path.suffix]} data, found damage: {error}"
+            ) from error
         except faults_of(self.path) as error:
             raise self.fault(f"expected a readable file, found: {reason_of(error)}") from error
 
@@ -195,8 +193,9 @@ class DataFile:
     def place(self, number: int) -> RowPlace:
         """Return the place of a row by its number."""
         path, _, line = self.origin(number).rpartition(":")
-        is_other = self._is_part or path != str(self.path)
-        return RowPlace(int(line), Path(path).name if is_other else "")
+        return RowPlace(
+            int(line), Path(path).name if self._is_part or path != str(self.path) else ""
+        )
 
     @property
     def origins(self) -> Path:
@@ -223,7 +222,6 @@ class DataFile:
                 yield block
 
     def _utf8_blocks(self) -> Iterator[bytes]:
-        """Yield the blocks as UTF-8."""
         if not self.encoding:
             yield from self.blocks()
             return
@@ -233,8 +231,9 @@ class DataFile:
                 yield decoder.decode(block).encode()
             yield decoder.decode(b"", final=True).encode()
         except UnicodeError as error:
-            expected = f"expected {self.encoding}, found {str(error)[:200]}"
-            raise self.fault(self.line, expected) from None
+            raise self.fault(
+                self.line, f"expected {self.encoding}, found {str(error)[:200]}"
+            ) from None
 
     def again(self) -> DataFile:
         """Return the same file, to be read from its front."""
@@ -255,8 +254,9 @@ class DataFile:
         is `line`.
         """
         if self.line == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            expected = "expected UTF-8, found a byte order mark of UTF-16"
-            return self.fault(1, f"{expected}: --encoding utf-16")
+            return self.fault(
+                1, "expected UTF-8, found a byte order mark of UTF-16: --encoding utf-16"
+            )
         offset = block.find(b"\0")
         message = "expected text, found NUL, byte {} of the line: perhaps the file is UTF-16"
         if offset < 0:
@@ -264,12 +264,16 @@ class DataFile:
                 block.decode()
             except UnicodeDecodeError as error:
                 offset = error.start
-                message = f"expected UTF-8, found byte 0x{block[offset]:02x}, byte {{}} of the line"
-                message += ": perhaps it is Windows-1252: --encoding windows-1252"
+                message = (
+                    f"expected UTF-8, found byte 0x{block[offset]:02x}, byte {{}} of the line: "
+                    "perhaps it is Windows-1252: --encoding windows-1252"
+                )
         if offset < 0:
             return None
-        line = self.line + block.count(b"\n", 0, offset)
-        return self.fault(line, message.format(offset - block.rfind(b"\n", 0, offset)))
+        return self.fault(
+            self.line + block.count(b"\n", 0, offset),
+            message.format(offset - block.rfind(b"\n", 0, offset)),
+        )
 
     def files(self) -> Iterator[DataFile]:
         """Yield this file; `DataFiles` yields several."""
@@ -287,8 +291,10 @@ class DataFile:
         for block in self._utf8_blocks():
             cut = block.rfind(b"\n") + 1
             if len(remainder) + (block.find(b"\n") if cut else len(block)) > LINE_BYTES_MAX:
-                message = f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one"
-                raise self.fault(self.line, message)
+                raise self.fault(
+                    self.line,
+                    f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one",
+                )
             if cut:
                 block_lines = remainder + block[:cut]
                 yield block_lines.removeprefix(mark)

@@ -4,7 +4,7 @@ The suffix of the file's name tells the format. RDF is read by an optional part 
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from xylem.base import load_extra
 from xylem.datasets.delimited import DELIMITERS, delimited_rows, text_lines
@@ -48,7 +48,6 @@ def read_subject_table(file: DataFile, language: str | None) -> SubjectList:
 
 
 def _tsv_subjects(file: DataFile, language: str | None) -> Iterator[tuple[int, Subject]]:
-    """Yield the line number and the subject in each line of a .tsv file. Raises BadData."""
     for number, line in text_lines(file):
         if not line.strip():
             continue
@@ -56,12 +55,13 @@ def _tsv_subjects(file: DataFile, language: str | None) -> Iterator[tuple[int, S
         uri = _uri(uri)
         if not uri:
             raise file.fault(number, f"expected <URI>, a tab and a name, found {line[:60]!r}")
-        names = {language or UNDETERMINED: name} if name else {}
-        yield number, Subject(uri, notation or None, names)
+        yield (
+            number,
+            Subject(uri, notation or None, {language or UNDETERMINED: name} if name else {}),
+        )
 
 
 def _csv_subjects(file: DataFile) -> Iterator[tuple[int, Subject]]:
-    """Yield the line number and the subject of each row of a .csv file. Raises BadData."""
     rows = delimited_rows(file, DELIMITERS[".csv"])
     number, header = next(rows, (1, []))
     columns = _columns(file, number, header)
@@ -80,8 +80,12 @@ def _csv_subjects(file: DataFile) -> Iterator[tuple[int, Subject]]:
         notation = texts.pop(NOTATION, None)
         if not uri:
             raise file.fault(number, "expected a URI, found an empty cell")
-        names = {column.removeprefix(NAME): text for column, text in texts.items()}
-        yield number, Subject(uri, notation, names)
+        yield (
+            number,
+            Subject(
+                uri, notation, {column.removeprefix(NAME): text for column, text in texts.items()}
+            ),
+        )
 
 
 def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
@@ -96,8 +100,10 @@ def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
         if name.startswith(_LABEL_COLUMN):
             language = name.removeprefix(_LABEL_COLUMN).lower()
             if not is_language(language):
-                expected = "expected label_ and a language, as label_fi"
-                raise file.fault(line, f"{expected}, found a column {name[:60]!r}")
+                raise file.fault(
+                    line,
+                    f"expected label_ and a language, as label_fi, found a column {name[:60]!r}",
+                )
             column = f"{NAME}{language}"
         if column and column in columns:
             raise file.fault(line, f"expected each column once, found {name!r} twice")
@@ -120,8 +126,8 @@ def tidy(text: str) -> str:
     return " ".join(text.split())
 
 
+# The name of a format in rdflib, by a file's suffix.
 RDF_FORMATS = {".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".owl": "xml", ".nt": "nt"}
-"""The name of a format in rdflib, by a file's suffix."""
 
 SUFFIXES = (".tsv", ".csv", *RDF_FORMATS)
 
@@ -135,8 +141,9 @@ def read_subjects(file: DataFile, language: str | None) -> SubjectList:
     cannot be read here.
     """
     if file.kind in RDF_FORMATS:
-        subjects: SubjectList = load_extra("rdf").read_skos(file, RDF_FORMATS[file.kind], language)
-        return subjects
+        return cast(
+            SubjectList, load_extra("rdf").read_skos(file, RDF_FORMATS[file.kind], language)
+        )
     if file.kind not in SUFFIXES:
         raise file.fault(
             None, f"expected a file named *{', *'.join(SUFFIXES)}, also with .gz, found another"

@@ -18,19 +18,16 @@ from xylem.datasets.findings import CHECKS, IDS_FROM_ONE, ONE_A_ROW
 from xylem.datasets.stream import DataFile
 from xylem_store import I32, I64
 
-EXAMPLES = 3
-"""How many of the most frequent labels a report has."""
+EXAMPLES = 3  # how many of the most frequent labels a report has
 
+# How many rows are compared with each other, from the first: to hash all texts would take a good
+# part of the time in which they are read.
 SAMPLE_ROWS = 5000
-"""How many rows are compared with each other, from the first: to hash all texts would take a good
-part of the time in which they are read.
-"""
 
-SCRIPT_ROWS = 200
-"""Of how many rows of a part the script is looked at, spread evenly."""
+SCRIPT_ROWS = 200  # of how many rows of a part the script is looked at, spread evenly
 
+# A script of fewer rows is not reported: names and quotations are often in another one.
 SCRIPT_SHARE_LEAST = 0.02
-"""A script of fewer rows is not reported: names and quotations are often in another one."""
 
 _reports: ContextVar[list[DataReport] | None] = ContextVar("reports", default=None)
 
@@ -62,8 +59,7 @@ class Survey:
 
     def __init__(self, file: DataFile) -> None:
         self.file = file
-        self.n_rows = 0
-        self.n_blank = 0
+        self.n_rows = self.n_blank = 0
         self.has_texts = False
         self.n_lacking: Counter[str] = Counter()
         self.weight: float | None = None
@@ -95,8 +91,8 @@ class Survey:
         self.sizes = _sum(self.sizes, np.bincount(counts))
         n_before = len(self.label_rows)
         self.label_rows = _sum(self.label_rows, np.bincount(labels.indices))
-        grown = np.full(len(self.label_rows), -1, np.int64)
-        grown[:n_before] = self.first_places
+        n_new = len(self.label_rows) - n_before
+        grown = np.pad(self.first_places, (0, n_new), constant_values=-1)
         indices, places_of_labels = labels.indices, np.repeat(places, counts)
         if n_before:
             is_new = grown[indices] < 0
@@ -121,8 +117,7 @@ class Survey:
             first_labels = np.full(n_sampled, -1, np.int32)
             rows = np.repeat(np.arange(n_sampled), counts[:n_sampled])
             first_labels[rows] = labels.indices[:n_labels]
-            hashes = map(hash, texts[:n_sampled])
-            self._hashes += zip(hashes, first_labels.tolist(), strict=True)
+            self._hashes += zip(map(hash, texts[:n_sampled]), first_labels.tolist(), strict=True)
 
     @property
     def n_sampled(self) -> int:
@@ -145,7 +140,6 @@ class Survey:
         source  the file's base name
         names   of the labels by their ids; None: they have no names
         """
-        counts = np.arange(len(self.sizes))
         half = np.searchsorted(
             np.cumsum(self.sizes), [(self.n_rows + 1) // 2, self.n_rows // 2 + 1]
         )
@@ -163,7 +157,7 @@ class Survey:
             without_text=self.n_blank if self.has_texts else None,
             without_labels=int(self.sizes[0]),
             labels=int(np.count_nonzero(self.label_rows)),
-            median=float(counts[half].mean()),
+            median=float(half.mean()),
             largest=int(np.flatnonzero(self.sizes).max(initial=0)),
             examples=tuple(
                 (
@@ -186,7 +180,6 @@ class Survey:
         return report
 
     def _script_shares(self) -> dict[str, float]:
-        """Return the share of each script, if several are frequent."""
         counts = {script: n for script, n in self._scripts.most_common() if script}
         total = sum(counts.values())
         shares = {
@@ -206,7 +199,5 @@ def refuse(file: DataFile, report: DataReport | None, *, strict: bool) -> None:
 
 def _sum(sums: I64, increments: I64) -> I64:
     """Return the sum of two arrays, the shorter one continued with zeros."""
-    total = np.zeros(max(len(sums), len(increments)), np.int64)
-    total[: len(sums)] += sums
-    total[: len(increments)] += increments
-    return total
+    n = max(len(sums), len(increments))
+    return np.pad(sums, (0, n - len(sums))) + np.pad(increments, (0, n - len(increments)))

@@ -58,8 +58,9 @@ def table_rows(
         yield from corpus_lines(file)
         return
     file.options[:] = options_of(file, columns)
-    table: ParquetTable | DelimitedTable
-    table = ParquetTable(file) if file.kind == ".parquet" else DelimitedTable(file, columns)
+    table: ParquetTable | DelimitedTable = (
+        ParquetTable(file) if file.kind == ".parquet" else DelimitedTable(file, columns)
+    )
     with closing(table):
         text_names = columns.texts.names
         label_names = _label_names(table.columns, columns) if with_labels else []
@@ -77,16 +78,18 @@ def table_rows(
             rows = chain(first_rows, rows)
         is_uris = columns.labels == URIS and columns.separator == URI_SEPARATOR
         for line, cells in rows:
-            labels: list[Any] = []
-            if are_flags:
-                labels = _flagged(file, line, label_names, cells[places])
-            else:
-                for cell in cells[places]:
-                    labels += _labels(cell, columns.separator, is_uris)
+            labels: list[Any] = (
+                _flagged(file, line, label_names, cells[places])
+                if are_flags
+                else [
+                    label
+                    for cell in cells[places]
+                    for label in _labels(cell, columns.separator, is_uris)
+                ]
+            )
             text = join(columns.texts, cells[: len(text_names)])
             key = ("" if cells[-1] is None else cells[-1]) if columns.join else None
-            weight = number_in(cells[-1]) if columns.weight else None
-            yield TextRow(line, text, labels, key, weight)
+            yield TextRow(line, text, labels, key, number_in(cells[-1]) if columns.weight else None)
 
 
 class DelimitedTable:
@@ -103,8 +106,7 @@ class DelimitedTable:
         self._rows = delimited_rows(file, columns.delimiter, has_quotes=columns.has_quotes)
         self.line, self.columns = next(self._rows, (1, []))
         if not self.columns:
-            expected = "expected a header with the names of columns, found an empty file"
-            raise file.fault(1, expected)
+            raise file.fault(1, "expected a header with the names of columns, found an empty file")
 
     def close(self) -> None:
         """Close the file."""
@@ -122,10 +124,12 @@ class DelimitedTable:
         line_before, cells_before = self.line, header
         for line, cells in self._rows:
             if len(cells) != len(header):
-                expected = f"expected {len(header)} cells, as the header has"
-                quote = ": perhaps a quote is part of the text: --quote none"
-                hint = quote if any("\n" in cell for cell in cells) else ""
-                raise self._file.fault(line, f"{expected}, found {len(cells)}{hint}")
+                is_quoted = any("\n" in cell for cell in cells)
+                raise self._file.fault(
+                    line,
+                    f"expected {len(header)} cells, as the header has, found {len(cells)}"
+                    f"{': perhaps a quote is part of the text: --quote none' if is_quoted else ''}",
+                )
             if cells == header or line - line_before > LINES_LEAST:
                 self._note(n_findings, line_before, cells_before)
                 if cells == header and len(self._file.findings) == n_findings:
@@ -137,8 +141,7 @@ class DelimitedTable:
     def _note(self, n_findings: int, line: int, cells: list[str]) -> None:
         """Add the finding that a row has swallowed others, if it is the first one."""
         if len(self._file.findings) == n_findings:
-            place_of_row = partial(self._file.place, line)
-            finding = swallowed_rows(cells, self._delimiter, place_of_row)
+            finding = swallowed_rows(cells, self._delimiter, partial(self._file.place, line))
             self._file.findings += [finding] if finding else []
 
 
@@ -146,7 +149,6 @@ _COLUMNS_QUOTED_MAX = 10
 
 
 def _label_names(header: Sequence[str], columns: TableColumns) -> list[str]:
-    """Return the names of the columns of labels."""
     return [
         name
         for name in header
@@ -177,8 +179,11 @@ def _flagged(file: DataFile, line: int, names: Sequence[str], cells: Sequence[An
     flags = flags_of(cells)
     if flags is None:
         cell = next(cell for cell in cells if flags_of([cell]) is None)
-        expected = "expected 0 or 1 in the columns of labels, as in the rows before"
-        raise file.fault(line, f"{expected}, found {str(cell)[:40]!r}")
+        raise file.fault(
+            line,
+            "expected 0 or 1 in the columns of labels, as in the rows before, "
+            f"found {str(cell)[:40]!r}",
+        )
     return [name for name, flag in zip(names, flags, strict=True) if flag]
 
 
@@ -228,21 +233,18 @@ class TableLines:
             raise BadData(
                 f"{path}: expected a file that can be read, found {reason_of(error)}"
             ) from None
-        self._place = 0
-        self.number = 0
+        self._place = self.number = 0
         self._with_labels = with_labels
         self._weight = columns.weight
         self._fields = columns.texts or columns.fields
         file = DataFile(path, self._move)
         self.options = file.options
         if path.is_dir():
-            documents = CorpusDirectory(path).documents(with_labels=with_labels)
-            lines = self._json_lines(documents)
+            lines = self._json_lines(CorpusDirectory(path).documents(with_labels=with_labels))
         elif is_table(path):
-            rows = table_rows(file, columns, self._join, with_labels=with_labels)
-            lines = self._json_lines(rows)
+            lines = self._json_lines(table_rows(file, columns, self._join, with_labels=with_labels))
         else:
-            lines = _lines_of(file)
+            lines = (line + b"\n" for block in file.lines() for line in block.split(b"\n")[:-1])
         self._lines = lines_with_vectors(lines, path, columns)
 
     def read1(self, n_bytes: int) -> bytes:
@@ -282,18 +284,13 @@ class TableLines:
             yield orjson.dumps({key: row.text, **labels}) + b"\n"
 
     def _join(self, fields: TextFields, cells: list[Any]) -> str | dict[str, Any]:
-        if self._with_labels and fields == self._fields:
-            return dict(zip(fields.names, cells, strict=True))
-        return fields.join(cells)
+        is_joined_later = self._with_labels and fields == self._fields
+        return (
+            dict(zip(fields.names, cells, strict=True)) if is_joined_later else fields.join(cells)
+        )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._lines.close()
-
-
-def _lines_of(file: DataFile) -> Iterator[bytes]:
-    for block in file.lines():
-        for line in block.split(b"\n")[:-1]:
-            yield line + b"\n"

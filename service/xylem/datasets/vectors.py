@@ -96,8 +96,10 @@ def _with_vector(line: bytes, vector: F32) -> bytes:
         return line
     if not isinstance(instance, dict):
         return line
-    options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
-    return orjson.dumps({**instance, "vector": vector}, option=options)
+    return orjson.dumps(
+        {**instance, "vector": vector},
+        option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE,
+    )
 
 
 def _beside(part: Dataset, matrix: NDArray[Any], first: int, file: Path) -> Dataset:

@@ -125,12 +125,12 @@ class CombinedPredictor(LabelSearcher):
             member.warm_up()
         super().warm_up()
 
-    def _mask_of(self, allowed: U8) -> U8:
+    def label_mask(self, allowed: U8) -> U8:
         """Return the mask of the labels, followed by the mask of each member."""
         parts = [allowed]
         for member, to_label in zip(self.members, self._parts.to_label, strict=True):
             of_member = np.where(to_label >= 0, allowed[to_label], 0).astype(np.uint8)
-            parts.append(member._mask_of(of_member))
+            parts.append(member.label_mask(of_member))
         return np.concatenate(parts)
 
     def _options_for(self, row: SparseRows, labels: I32) -> PredictOptions:
@@ -165,7 +165,7 @@ class _Parts:
         # it has an element for every column, so that kernels need not search for a column
         self.feature_ptr = offsets(n_rows)
         self.usage = np.log1p(counts).astype(np.float32)
-        masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
+        masks = [member.label_mask(np.ones(member.n_labels, np.uint8)) for member in members]
         self.mask_sizes = [len(mask) for mask in masks]
 
     def proposal_of(

@@ -128,7 +128,8 @@ class ForestPredictor(LabelSearcher):
             )
         ]
 
-    def _mask_of(self, allowed: U8) -> U8:
+    def label_mask(self, allowed: U8) -> U8:
+        """Do as `Searcher.label_mask`."""
         return allowed
 
     def _options_for(self, row: SparseRows, labels: I32) -> PredictOptions:

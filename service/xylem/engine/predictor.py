@@ -174,7 +174,7 @@ class Predictor(Searcher):
         )
         thresholds = self.node_thresholds(np.ones(self.n_labels, np.float32))
         self.move_thresholds(thresholds, np.zeros(1, np.int32), np.ones(self.n_labels, np.float32))
-        mask = self.label_mask(deny=())
+        mask = self.label_mask(np.ones(self.n_labels, np.uint8))
         weights = self.node_weights(np.ones(self.n_labels, np.float32))
         for options in (
             PredictOptions(),
@@ -186,7 +186,8 @@ class Predictor(Searcher):
         self.explain(row, 0, int(self._ensemble.node_label.max()))
         self.score_labels(row, np.array([0, 1]), np.zeros(1, np.int32))
 
-    def _mask_of(self, allowed: U8) -> U8:
+    def label_mask(self, allowed: U8) -> U8:
+        """Do as `Searcher.label_mask`."""
         return greatest_below(self._ensemble, allowed, 0)
 
     def _paths(self) -> Paths:

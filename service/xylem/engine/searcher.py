@@ -1,7 +1,7 @@
 """The base classes of predictors: they call a model's traversals on buffers from a pool."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from xylem.base import SparseRows, UnknownLabel, writeable
+from xylem.base import SparseRows, writeable
 from xylem.engine.answering import NO_COSTS, Predictions, empty_answers, gather, in_parts
 from xylem.engine.buffers import FIRST, LAST, BufferPool, Buffers, MakeBuffers, Need
 from xylem.engine.explain import AnyExplanation
@@ -35,12 +35,10 @@ from xylem_store import (
     NO_RERANK,
     U8,
     Model,
-    NameTable,
     Rerank,
     Uncopyable,
     address_of,
     assemble_calibration,
-    find_all,
 )
 
 PREDICTED_MAX = 1000
@@ -136,8 +134,11 @@ class Searcher(Uncopyable, ABC):
         """Compile or load every kernel that a request can need."""
 
     @abstractmethod
-    def _mask_of(self, allowed: U8) -> U8:
-        """Return the mask that searches take, from that of the allowed labels, uint8[K]."""
+    def label_mask(self, allowed: U8) -> U8:
+        """Return the mask, for PredictOptions, of the allowed labels, uint8[K].
+
+        Cost: O(nodes) for label trees, O(labels) for decision trees.
+        """
 
     @abstractmethod
     def _plan(self, options: PredictOptions) -> SearchPlan:
@@ -200,26 +201,6 @@ class Searcher(Uncopyable, ABC):
         else:
             answer(0, n_rows)
         return gather(*out)
-
-    def label_mask(
-        self,
-        allow: Sequence[str] | None = None,
-        deny: Sequence[str] | None = None,
-        among: U8 | None = None,
-    ) -> U8 | None:
-        """Return the mask, for PredictOptions, of the labels that are allowed and not denied.
-
-        allow  names of labels; None allows all
-        among  uint8[K], 0 for labels that are denied in any case; None if there are none
-
-        Raises UnknownLabel. Cost: O(nodes) for label trees, O(labels) for decision trees.
-        """
-        if allow is None and deny is None and among is None:
-            return None
-        allowed = np.full(self.n_labels, allow is None, np.uint8)
-        allowed[label_ids(self._labels, allow or (), "allow_labels")] = 1
-        allowed[label_ids(self._labels, deny or (), "deny_labels")] = 0
-        return self._mask_of(allowed if among is None else allowed & among)
 
     def move_thresholds(self, prepared: NodeThresholds, labels: I32, thresholds: F32) -> None:
         """Update `prepared` in place after the thresholds of some labels have changed.
@@ -387,23 +368,11 @@ class LabelSearcher(Searcher):
         """Compile or load every kernel that a request can need, by predicting an empty row."""
         no_features = np.empty(0, np.int32), np.empty(0, np.float32)
         row = SparseRows(np.zeros(2, np.int64), *no_features, self.n_features)
-        self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))
+        mask = self.label_mask(np.ones(self.n_labels, np.uint8))
+        self.predict(row, PredictOptions(threshold=0.5, mask=mask))
         self.explain(row, 0, 0)
 
     def _plan(self, options: PredictOptions) -> SearchPlan:
         is_sure = options.exact or options.threshold is not None
         search = self._search(options, 1, is_sure)
         return SearchPlan(self.traversal, 1, search[2], search, options.stop)
-
-
-def label_ids(labels: NameTable, names: Sequence[str], where: str) -> I32:
-    """Return the ids of labels, int32[m].
-
-    Raises UnknownLabel, whose message begins with `where`, the place of the names in a request.
-    """
-    ids = find_all(labels, names)
-    if len(ids) and ids.min() < 0:
-        raise UnknownLabel(
-            f"{where}: expected labels of the model, found {names[int(ids.argmin())]!r}"
-        )
-    return ids

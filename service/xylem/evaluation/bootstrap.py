@@ -23,7 +23,7 @@ such draws take few values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -48,11 +48,10 @@ RESAMPLES_MAX = 100_000
 LEVEL = 0.95
 MACRO_F = "macro_f"
 
+# Differences, in percent, that are closer than this are equal.
+#
+# Sums in another order differ in their last bits.
 TIE = 1e-9
-"""Differences, in percent, that are closer than this are equal.
-
-Sums in another order differ in their last bits.
-"""
 
 
 class Difference(NamedTuple):
@@ -234,16 +233,10 @@ def compare_rows(
     }
 
 
-class Exchange(NamedTuple):
-    """The effect on a difference of exchanging the answers of two models on some rows.
-
-    n_rows      rows on which their answers differ
-    difference  function from bool[n_rows], the rows whose answers are exchanged, to the difference
-                of a figure, in percent
-    """
-
-    n_rows: int
-    difference: Callable[[Bools], float]
+# The effect on a difference of exchanging the answers of two models on some rows: the number of
+# rows on which their answers differ, and a function from bool[n], the rows whose answers are
+# exchanged, to the difference of a figure, in percent.
+Exchange: TypeAlias = tuple[int, Callable[[Bools], float]]
 
 
 def randomisation_test(
@@ -257,23 +250,23 @@ def randomisation_test(
     draws     number of exchanges that are drawn; if there are no more exchanges than this, all of
               them are tried instead
     """
-    n_rows = exchange.n_rows
+    n_rows, difference = exchange
     is_exact = n_rows < draws.bit_length()
-    if is_exact:
-        swaps = ((number >> np.arange(n_rows)) & 1 == 1 for number in range(1 << n_rows))
-    else:
-        swaps = (random.random(n_rows) < 0.5 for _ in range(draws))
-    n_as_large = sum(abs(exchange.difference(swapped)) >= abs(observed) - TIE for swapped in swaps)
+    swaps = (
+        ((number >> np.arange(n_rows)) & 1 == 1 for number in range(1 << n_rows))
+        if is_exact
+        else (random.random(n_rows) < 0.5 for _ in range(draws))
+    )
+    n_as_large = sum(abs(difference(swapped)) >= abs(observed) - TIE for swapped in swaps)
     return n_as_large / (1 << n_rows) if is_exact else (n_as_large + 1) / (draws + 1)
 
 
 def _exchange_means(differences: F64) -> Exchange:
     """Return the effect of exchanges on the mean of the rows' differences, float64[n]."""
     differing = differences[np.abs(differences) > TIE]
-    return Exchange(
-        len(differing),
-        lambda swapped: float(np.where(swapped, -differing, differing).sum()) / len(differences),
-    )
+    return len(
+        differing
+    ), lambda swapped: float(np.where(swapped, -differing, differing).sum()) / len(differences)
 
 
 def _exchange_decisions(pair: DecisionPair) -> Exchange:
@@ -286,7 +279,7 @@ def _exchange_decisions(pair: DecisionPair) -> Exchange:
         moved = np.stack([part @ swapped for part in differences], axis=1)
         return float(np.diff(_macro_f([counts[0] - moved, counts[1] + moved], pair.empty))[0])
 
-    return Exchange(len(rows), difference)
+    return len(rows), difference
 
 
 def _counts(pair: DecisionPair, weights: F64) -> list[F64]:

@@ -60,8 +60,11 @@ class Labelled(NamedTuple):
         if weights is None:
             return self
         rows = weights.copies(np.random.default_rng(0))
-        labels = self.labels.take(rows)._replace(weights=None)
-        return self._replace(rows=self.rows.take(rows), labels=labels, unknown=self.unknown[rows])
+        return self._replace(
+            rows=self.rows.take(rows),
+            labels=self.labels.take(rows)._replace(weights=None),
+            unknown=self.unknown[rows],
+        )
 
     def rows_learnt(self, model: Model) -> tuple[int, int]:
         """Return two numbers of rows: those with a label that a version has learnt, and the others.
@@ -95,9 +98,9 @@ class Labelled(NamedTuple):
                 "has not learnt"
                 f"{example}: each counts as missed"
             )
-        manifests = (model.manifest, *model.manifest.members)
-        trained_on = {manifest.data.sha256 for manifest in manifests}
-        if self.source is not None and self.source.sha256 in trained_on:
+        if self.source is not None and self.source.sha256 in {
+            manifest.data.sha256 for manifest in (model.manifest, *model.manifest.members)
+        }:
             yield (
                 f"{version_name} was trained on the validation rows: its figures are better there "
                 "than elsewhere"
@@ -111,13 +114,11 @@ class Labelled(NamedTuple):
 
 def labelled_dataset(dataset: Dataset, featurizer: Featurizer) -> Labelled:
     """Return the labelled rows of a data set. Raises BadInput."""
-    rows = featurizer.transform_dataset(dataset)
-    source = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
     return Labelled(
-        rows,
+        featurizer.transform_dataset(dataset),
         dataset.labels,
         dataset.unknown_labels,
-        source,
+        source=DataInfo(dataset.source, dataset.n_rows, dataset.sha256),
         unknown_names=dataset.unknown_names,
         report=dataset.report,
     )

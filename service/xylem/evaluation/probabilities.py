@@ -16,11 +16,11 @@ import numpy as np
 from xylem.engine import calibrate_scores
 from xylem_store import F32, F64, I64, KNOTS_MAX, Bools, Calibration
 
+# The fewest predictions of a block of the fit: with fewer, its share of true ones is chance.
 BLOCK_MIN = 50
-"""The fewest predictions of a block of the fit: with fewer, its share of true ones is chance."""
 
+# The map keeps a distance from 0 and 1: this share of the score, and of 1 - the score.
 SLOPE_MIN = 1e-3
-"""The map keeps a distance from 0 and 1: this share of the score, and of 1 - the score."""
 
 
 def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
@@ -31,12 +31,12 @@ def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
     Cost: a sort. Deterministic.
     """
     distinct, place = np.unique(scores, return_inverse=True)
-    values = distinct.astype(np.float64)
+
     n = np.bincount(place).astype(np.float64)
     hits = np.bincount(place, are_true).astype(np.float64)
     starts = _join_small_blocks(pooled(hits, n), n)
     n_block = np.add.reduceat(n, starts)
-    x = np.add.reduceat(n * values, starts) / n_block
+    x = np.add.reduceat(n * distinct.astype(np.float64), starts) / n_block
     y = np.add.reduceat(hits, starts) / n_block
     y = np.clip(y, SLOPE_MIN * x, 1 - SLOPE_MIN * (1 - x))
     end = y[-1] + SLOPE_MIN * (1 - x[-1])
@@ -120,8 +120,8 @@ def _rising_knots(x: F64, y: F64) -> Calibration:
 
 N_BINS = 15
 
+# The thresholds that are tried are 1 / STEPS, 2 / STEPS and so on.
 STEPS = 100
-"""The thresholds that are tried are 1 / STEPS, 2 / STEPS and so on."""
 
 
 class ReliabilityBin(NamedTuple):
@@ -221,8 +221,7 @@ class ThresholdSweep:
         n_true  as in `points`
         """
         n, hits = self._counts_reaching()
-        f = 2.0 * hits / np.maximum(n + n_true, 1)
-        return (STEPS - int(np.argmax(f[::-1]))) / STEPS
+        return (STEPS - int(np.argmax((2.0 * hits / np.maximum(n + n_true, 1))[::-1]))) / STEPS
 
     def _counts_reaching(self) -> I64:
         """Return the predictions, and the true ones, that reach each threshold, int64[2, STEPS]."""
@@ -233,5 +232,5 @@ def _thresholds() -> F32:
     return (np.arange(1, STEPS + 1) / STEPS).astype(np.float32)
 
 
+# The lowest threshold that is tried: predictions below it need not be counted.
 LEAST_THRESHOLD = float(_thresholds()[0])
-"""The lowest threshold that is tried: predictions below it need not be counted."""

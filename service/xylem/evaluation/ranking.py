@@ -42,8 +42,7 @@ def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = 
     a, b          constants of the data set; the defaults are the repository's
     """
     c = max(np.log(n_rows) - 1.0, 0.0) * (b + 1.0) ** a
-    probabilities: F64 = 1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a)
-    return probabilities
+    return np.asarray(1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a))
 
 
 KS = (1, 3, 5)
@@ -96,13 +95,12 @@ def mark_true(predicted: PredictedRows, truth: LabelRows) -> Bools:
     if n_rows != truth.n_rows:
         raise ValueError(f"expected predictions for {truth.n_rows} rows, found {n_rows}")
     # true labels ascend within a row, so these places ascend over all rows
-    true_places = _places(truth.indptr, truth.indices, truth.n_labels)
+    true_places = rows_of(truth.indptr) * truth.n_labels + truth.indices
     if not len(true_places):
         return np.zeros(len(predicted.labels), np.bool_)
-    predicted_places = _places(predicted.ptr, predicted.labels, truth.n_labels)
+    predicted_places = rows_of(predicted.ptr) * truth.n_labels + predicted.labels
     positions = np.minimum(np.searchsorted(true_places, predicted_places), len(true_places) - 1)
-    is_true: Bools = true_places[positions] == predicted_places
-    return is_true
+    return np.asarray(true_places[positions] == predicted_places)
 
 
 def ranks_of(ptr: I64) -> I64:
@@ -115,11 +113,6 @@ def rows_of(ptr: I64) -> I64:
     return np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
 
 
-def _places(ptr: I64, labels: I32, n_labels: int) -> I64:
-    """Return row * n_labels + label of each entry."""
-    return rows_of(ptr) * n_labels + labels
-
-
 def row_sums(
     ranked: PredictedRows, labels: LabelRows, unknown: I32, k: int
 ) -> tuple[RowSums, Bools]:
@@ -128,19 +121,17 @@ def row_sums(
     unknown  int32[n], number of true labels of each row that no prediction can hit
     """
     is_true = mark_true(ranked, labels)
-    row = rows_of(ranked.ptr)
     rank = ranks_of(ranked.ptr)
     gains = _discounts(k)
     hit = is_true & (rank < k)
     n_true = np.diff(labels.indptr) + unknown
     best = np.cumsum(gains)[np.minimum(np.arange(k), np.maximum(n_true, 1)[:, None] - 1)]
-    cells = row[hit], rank[hit]
-    sums = RowSums(
+    cells = rows_of(ranked.ptr)[hit], rank[hit]
+    return RowSums(
         _running_sums(cells, 1.0, best.shape),
         _running_sums(cells, gains[rank[hit]], best.shape),
         best,
-    )
-    return sums, is_true
+    ), is_true
 
 
 def ranking_metrics(
@@ -175,11 +166,14 @@ def ranking_metrics(
     if of_rows is not None:
         first, best = ((row, ranks, weight * of_rows[row]) for row, ranks, weight in (first, best))
     figures: dict[str, float] = {}
-    ndcg = sums.gain / sums.ideal
-    for name, table, divisors in (("P", sums.hits, KS), ("nDCG", ndcg, (1, 1, 1))):
+    for name, table, divisors in (
+        ("P", sums.hits, KS),
+        ("nDCG", sums.gain / sums.ideal, (1, 1, 1)),
+    ):
         for k, divisor in zip(KS, divisors, strict=True):
-            mean = np.average(table[:, k - 1], weights=of_rows)
-            figures[f"{name}@{k}"] = 100.0 * float(mean) / divisor
+            figures[f"{name}@{k}"] = (
+                100.0 * float(np.average(table[:, k - 1], weights=of_rows)) / divisor
+            )
     for name, gains, ideal in (
         ("PSP", np.ones(k_max), 1.0),
         ("PSnDCG", _discounts(k_max), sums.ideal),
@@ -192,16 +186,14 @@ def ranking_metrics(
         )
         ratios = np.divide(weighed, ideal_sums, out=np.zeros(k_max), where=ideal_sums > 0)
         figures |= {f"{name}@{k}": 100.0 * float(ratios[k - 1]) for k in KS}
-    n_true = np.maximum(np.diff(labels.indptr) + unknown, 1)
-    recall = sums.hits[:, RECALL_K - 1] / n_true
+    recall = sums.hits[:, RECALL_K - 1] / np.maximum(np.diff(labels.indptr) + unknown, 1)
     figures[f"R@{RECALL_K}"] = 100.0 * float(np.average(recall, weights=of_rows))
     return figures
 
 
 def _discounts(k: int) -> F64:
     """Return the gain of a hit at each of the first k ranks, float64[k]."""
-    discounts: F64 = 1.0 / np.log2(np.arange(k) + 2.0)
-    return discounts
+    return np.asarray(1.0 / np.log2(np.arange(k) + 2.0))
 
 
 def _running_sums(cells: tuple[I64, I64], values: F64 | float, shape: tuple[int, ...]) -> F64:
@@ -230,16 +222,15 @@ def _best_weights(
     return row[first], rank[first], weight[first]
 
 
+# The value of F if nothing is true and nothing is predicted.
+#
+# "zero" is scikit-learn's default, "one" the convention of the papers on extreme F-measures.
 EmptyConvention = Literal["one", "zero"]
-"""The value of F if nothing is true and nothing is predicted.
-
-"zero" is scikit-learn's default, "one" the convention of the papers on extreme F-measures.
-"""
 
 CONVENTIONS: tuple[EmptyConvention, ...] = ("zero", "one")
 
+# The default convention: a label that never occurs earns nothing.
 USUAL_EMPTY: EmptyConvention = "zero"
-"""The default convention: a label that never occurs earns nothing."""
 
 
 def empty_convention(text: object, name: str) -> EmptyConvention:
@@ -284,9 +275,10 @@ def f_measures(predicted: PredictedRows, truth: Truth, empty: EmptyConvention) -
     )
     rows = np.stack([hits, np.diff(labels.indptr) + unknown + np.diff(predicted.ptr)], axis=1)
     sums = rows.sum(0) if of_rows is None else of_rows.astype(np.float64) @ rows
-    of_labels = count_labels(predicted, labels).f(empty)
     return FMeasures(
-        100.0 * float(of_labels.sum()) / (labels.n_labels + n_unknown),
+        100.0
+        * float(count_labels(predicted, labels).f(empty).sum())
+        / (labels.n_labels + n_unknown),
         100.0 * float(f_scores(sums[None], empty)[0]),
         100.0 * float(np.average(f_scores(rows, empty), weights=of_rows)),
         empty,

@@ -84,8 +84,10 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32)[1]
             check_classification_targets(y)
             self.classes_, codes = np.unique(y, return_inverse=True)
-            cells = (np.ones(len(codes), np.float32), (np.arange(len(codes)), codes))
-            labels = csr_matrix(cells, shape=(len(codes), len(self.classes_)))
+            labels = csr_matrix(
+                (np.ones(len(codes), np.float32), (np.arange(len(codes)), codes)),
+                shape=(len(codes), len(self.classes_)),
+            )
         matrix = csr_matrix(X)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, matrix)
         self.threshold_: Any = THRESHOLD
@@ -99,23 +101,20 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _train(self, matrix: csr_matrix, labels: csr_matrix, weights: Any) -> Model:
-        """Train a label tree with the parameters that are not None."""
         from xylem.python.making import train
 
-        names = ("trees", "leaf_size", "arity", "clustering", "cost")
-        parameters = {
-            name: getattr(self, name) for name in names if getattr(self, name) is not None
+        values = {
+            name: getattr(self, name)
+            for name in ("trees", "leaf_size", "arity", "clustering", "cost")
         }
-        seed = int(self.random_state)
-        threads = self._threads()
         return train(
             matrix,
             labels,
-            seed=seed,
-            threads=threads,
+            seed=int(self.random_state),
+            threads=self._threads(),
             sample_weight=weights,
             progress=False,
-            **parameters,
+            **{name: value for name, value in values.items() if value is not None},
         )
 
     def _threshold(self, matrix: csr_matrix, labels: csr_matrix, weights: Any) -> float:
@@ -129,8 +128,11 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         training_rows = np.sort(order[n_rows // HELD_OUT_PARTS :])
         if n_rows < ROWS_MIN or not labels[held_out_rows].nnz or not labels[training_rows].nnz:
             return THRESHOLD
-        trial_weights = None if weights is None else weights[training_rows]
-        trial = self._train(matrix[training_rows], labels[training_rows], trial_weights)
+        trial = self._train(
+            matrix[training_rows],
+            labels[training_rows],
+            None if weights is None else weights[training_rows],
+        )
         return trial._best_threshold(
             matrix[held_out_rows], labels[held_out_rows], self.top_r, self._threads()
         )
@@ -166,8 +168,12 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the scores of the predicted labels, float32[n, len(classes_)], sparse."""
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
         n_labels = len(self.classes_)
-        top_r = self.top_r if self._is_multilabel else n_labels
-        predictions = self._model._search(csr_matrix(X), top_r, threshold, self._threads())
+        predictions = self._model._search(
+            csr_matrix(X),
+            self.top_r if self._is_multilabel else n_labels,
+            threshold,
+            self._threads(),
+        )
         return csr_matrix(
             (predictions.scores, predictions.labels, predictions.ptr), shape=(X.shape[0], n_labels)
         )

@@ -10,11 +10,10 @@ from xylem.base import BadData, BadInstance, BadParameter, TableColumns, TextFie
 from xylem.datasets import ClassNames
 from xylem.python.from_memory import describe, is_missing
 
+# The column of a frame with the texts, or several, which are joined; None without a frame.
+#
+# Each may have a weight, as in `--text-column`; so may the keys of mappings.
 TextColumn = str | Sequence[str] | None
-"""The column of a frame with the texts, or several, which are joined; None without a frame.
-
-Each may have a weight, as in `--text-column`; so may the keys of mappings.
-"""
 
 
 def fields_of(text_column: TextColumn) -> TextFields:
@@ -74,16 +73,21 @@ def columns_from_memory(
 
 def _are_mappings(instances: Any) -> bool:
     """Return whether instances are a list of mappings, from fields to texts or from features."""
-    is_list = isinstance(instances, Sequence) and not isinstance(instances, str | bytes)
-    return is_list and len(instances) > 0 and isinstance(instances[0], Mapping)
+    return (
+        isinstance(instances, Sequence)
+        and not isinstance(instances, str | bytes)
+        and len(instances) > 0
+        and isinstance(instances[0], Mapping)
+    )
 
 
 def _texts_of(rows: Iterable[Any], fields: TextFields) -> Iterator[str]:
     """Yield the texts of mappings from fields to texts. Raises BadData, which names the row."""
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            expected = "expected a mapping as the rows before"
-            raise BadData(f"row {number}: {expected}, found {describe(row)}")
+            raise BadData(
+                f"row {number}: expected a mapping as the rows before, found {describe(row)}"
+            )
         try:
             yield fields.text(row)
         except BadInstance as error:
@@ -102,18 +106,18 @@ def _labels(labels: Any) -> Any:
         for number, value in enumerate(_column(labels, "labels", name)):
             is_flag = isinstance(value, int | float | np.number) and value in (-1, 0, 1)
             if not is_flag and not is_missing(value):
-                expected = "expected columns of 0 and 1 in a frame of labels"
-                fault = f"{expected}, found {describe(value)} in column {name!r:.60}"
-                raise BadData(f"labels: row {number}: {fault}")
+                raise BadData(
+                    f"labels: row {number}: expected columns of 0 and 1 in a frame of labels, "
+                    f"found {describe(value)} in column {name!r:.60}"
+                )
             rows[number] += [name] if is_flag and value == 1 else []
     return list(rows.values())
 
 
 def _is_frame(value: Any) -> bool:
     """Return whether a value has named columns. Its class is inspected, no data are read."""
-    if isinstance(value, Mapping) or hasattr(value, "tocsr"):
-        return False
-    return hasattr(type(value), "column_names") or hasattr(type(value), "columns")
+    has_columns = hasattr(type(value), "column_names") or hasattr(type(value), "columns")
+    return has_columns and not isinstance(value, Mapping) and not hasattr(value, "tocsr")
 
 
 def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
@@ -143,8 +147,9 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
     schema = getattr(
         getattr(frame, "features", frame), "arrow_schema", getattr(frame, "schema", None)
     )
-    classes = ClassNames(getattr(schema, "metadata", None))
-    return list(classes.names_in(name, list(_as_list(frame[name]))))
+    return list(
+        ClassNames(getattr(schema, "metadata", None)).names_in(name, list(_as_list(frame[name])))
+    )
 
 
 def _column_names(frame: Any) -> list[str]:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from xylem.base import (
@@ -24,7 +24,6 @@ from xylem.base import (
 )
 from xylem.datasets import N_IDS_MAX, dataset_in_memory
 from xylem.engine import rows_of_csr
-from xylem.python.sample_weight import weighed_rows
 from xylem_store import F32, NameTable
 
 Kind = Literal["text", "features", "matrix"]
@@ -57,11 +56,12 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
     if is_matrix(instances):
         return InMemoryInstances("matrix", [], _matrix(instances, n_features))
     if isinstance(instances, str | bytes | Mapping) or not isinstance(instances, Iterable):
-        expected = "a list of texts, a list of mappings, or a matrix"
-        raise BadData(f"instances: expected {expected}, found {type(instances).__name__}")
+        raise BadData(
+            "instances: expected a list of texts, a list of mappings, or a matrix, "
+            f"found {type(instances).__name__}"
+        )
     rows: list[Any] = list(instances)
-    first = rows[0] if rows else ""
-    kind: Kind = "features" if isinstance(first, Mapping) else "text"
+    kind: Kind = "features" if rows and isinstance(rows[0], Mapping) else "text"
     for i, row in enumerate(rows):
         if kind == "features" and isinstance(row, Mapping):  # numpy's numbers become Python's
             rows[i] = {
@@ -72,11 +72,15 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
             try:
                 row.encode()
             except UnicodeEncodeError:
-                row_kind = "text that UTF-8 has bytes for"
-                raise BadData(f"row {i}: expected {row_kind}, found a lone surrogate") from None
+                raise BadData(
+                    f"row {i}: expected text that UTF-8 has bytes for, found a lone surrogate"
+                ) from None
         else:
-            row_kind = "a mapping as the rows before" if kind == "features" else "a string"
-            raise BadData(f"row {i}: expected {row_kind}, found {describe(row)}")
+            raise BadData(
+                f"row {i}: expected "
+                f"{'a mapping as the rows before' if kind == 'features' else 'a string'}, "
+                f"found {describe(row)}"
+            )
     return InMemoryInstances(kind, rows, None)
 
 
@@ -110,13 +114,17 @@ def dataset_from_memory(
     if checked.n_rows == 0:
         raise BadData("instances: expected one at least, found none")
     labels = _indicators_of(labels)
-    if is_matrix(labels):
-        checked_labels: LabelRows | list[Any] = _indicator_labels(labels, checked.n_rows)
-    else:
-        checked_labels = label_lists(labels, checked.n_rows, with_weights=True)
-    texts = checked.rows if checked.kind == "text" else None
-    named_rows = checked.rows if checked.kind == "features" else None
-    dataset = dataset_in_memory(checked_labels, model, texts, named_rows)
+    checked_labels: LabelRows | list[Any] = (
+        _indicator_labels(labels, checked.n_rows)
+        if is_matrix(labels)
+        else label_lists(labels, checked.n_rows, with_weights=True)
+    )
+    dataset = dataset_in_memory(
+        checked_labels,
+        model,
+        checked.rows if checked.kind == "text" else None,
+        checked.rows if checked.kind == "features" else None,
+    )
     vector_rows = vectors_from_memory(vectors, checked)
     dataset = replace(
         dataset,
@@ -169,8 +177,10 @@ def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
         is_set = matrix.values == 1
         wrong_values = matrix.values[~np.isin(matrix.values, (-1, 0, 1))]
         if len(wrong_values):
-            expected = "expected an array of 0 and 1, or a list of labels a row"
-            raise BadData(f"labels: {expected}, found {wrong_values[0]:g} in it")
+            raise BadData(
+                "labels: expected an array of 0 and 1, or a list of labels a row, "
+                f"found {wrong_values[0]:g} in it"
+            )
     return LabelRows(offsets(is_set)[matrix.indptr], matrix.indices[is_set], matrix.n_features)
 
 
@@ -182,8 +192,10 @@ def label_lists(labels: object, n_rows: int, *, with_weights: bool = False) -> l
     Raises BadData.
     """
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
-        expected = "a list of labels for each instance, or an indicator matrix"
-        raise BadData(f"labels: expected {expected}, found {type(labels).__name__}")
+        raise BadData(
+            "labels: expected a list of labels for each instance, or an indicator matrix, "
+            f"found {type(labels).__name__}"
+        )
     rows: list[Any] = []
     for i, row in enumerate(labels):
         if is_missing(row):
@@ -193,8 +205,9 @@ def label_lists(labels: object, n_rows: int, *, with_weights: bool = False) -> l
         is_list = isinstance(row, Iterable) and not isinstance(row, str | bytes | Mapping)
         if not is_list and not is_weighed:
             hint = ": write [[3], [1]] for one label a row" if isinstance(row, int | float) else ""
-            expected = f"labels: row {i}: expected a list of strings"
-            raise BadData(f"{expected}, found {describe(row)}{hint}")
+            raise BadData(
+                f"labels: row {i}: expected a list of strings, found {describe(row)}{hint}"
+            )
         names = [name for name in row if not is_missing(name)]
         for name in names:
             if not isinstance(name, str | int | np.integer) or isinstance(name, bool):
@@ -239,8 +252,10 @@ def _matrix(matrix: Any, n_columns: int | None, name: str = "matrix") -> SparseR
     faults = np.flatnonzero(~np.isfinite(values)) if are_compared else np.empty(0, np.int64)
     if len(faults):
         row = np.searchsorted(indptr, faults[0], "right") - 1
-        place = f"row {row}, column {indices[faults[0]]}"
-        raise BadData(f"{name}: {place}: expected a finite number, found {values[faults[0]]}")
+        raise BadData(
+            f"{name}: row {row}, column {indices[faults[0]]}"
+            f": expected a finite number, found {values[faults[0]]}"
+        )
     with naming_row():
         return rows_of_csr(indptr, indices, values, width)
 
@@ -258,15 +273,12 @@ def naming_row() -> Iterator[None]:
 def _digest(checked: InMemoryInstances, labels: object, vectors: F32 | None) -> str:
     """Return a digest of instances, labels and vectors; equal rows have equal digests."""
     digest = hashlib.sha256()
-    arrays: list[NDArray[Any]] = [] if checked.matrix is None else [*checked.matrix[:3]]
-    arrays += labels[:2] if isinstance(labels, LabelRows) else ()
-    arrays += () if vectors is None else (vectors,)
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).tobytes())
-    lists: Sequence[Any] = labels if isinstance(labels, list) else ()
-    for rows in (checked.rows, lists):
-        for row in rows:
-            digest.update(repr(row).encode() + b"\n")  # `repr` escapes lone surrogates
+    label_arrays = labels[:2] if isinstance(labels, LabelRows) else ()
+    for array in (*(checked.matrix or ())[:3], *label_arrays, vectors):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).tobytes())
+    for row in chain(checked.rows, labels if isinstance(labels, list) else ()):
+        digest.update(repr(row).encode() + b"\n")  # `repr` escapes lone surrogates
     return digest.hexdigest()
 
 
@@ -278,5 +290,36 @@ def describe(value: object) -> str:
 
 def is_missing(value: object) -> bool:
     """Return whether a value is None, a NaN, or the missing value of pandas, which has a class."""
-    is_nan = isinstance(value, float) and math.isnan(value)
-    return value is None or is_nan or type(value).__name__ == "NAType"
+    return (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or type(value).__name__ == "NAType"
+    )
+
+
+def weighed_rows(dataset: Dataset, sample_weight: Any) -> Dataset:
+    """Return rows with these weights, without those of weight 0. Raises BadData."""
+    if hasattr(sample_weight, "to_pylist"):  # the numbers of pyarrow are objects of its own
+        sample_weight = sample_weight.to_pylist()
+    values = list(sample_weight) if isinstance(sample_weight, Iterable) else [sample_weight]
+    if len(values) != dataset.n_rows:
+        raise BadData(
+            f"sample_weight: expected {dataset.n_rows} weights, as many as instances, found "
+            f"{len(values)}"
+        )
+    weights = np.empty(len(values), np.float32)
+    for row, value in enumerate(values):
+        try:
+            weights[row] = LabelRows.weight_of(value)
+        except ValueError as error:
+            raise BadData(f"sample_weight: row {row}: {error}") from None
+    if not weights.any():
+        raise BadData("sample_weight: expected a weight above 0, found 0 in all rows")
+    labels = dataset.labels.weighed(
+        weights, dataset.labels.weights and dataset.labels.weights.labels
+    )
+    return replace(
+        dataset,
+        labels=labels,
+        sha256=hashlib.sha256(dataset.sha256.encode() + weights.tobytes()).hexdigest(),
+    ).with_weight()

@@ -1,5 +1,6 @@
 """Make models in this process: train, tune or combine them, or load them from a store."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
 from operator import index
@@ -20,8 +21,8 @@ COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed", "folds")
 
 SEARCH_OPTIONS = ("trainers", "metric", "minutes", "trials", "folds", "study", "seed")
 
-_PREFIXES = {"features_": "features.", "vectors_": "vectors."}
-"""The prefixes of parameters that are not the trainer's, in Python and on the command line."""
+# The prefixes of parameters that are not the trainer's; on the command line a dot follows them.
+_PREFIX = re.compile("^(features|vectors)_")
 
 
 def train(
@@ -122,23 +123,24 @@ def tune(
     for name, kind in (("trainers", tuple), ("study", Path)):
         if name in search_options:
             search_options[name] = kind(search_options[name])
-    fixed_parameters = _parameters(options).items()
     fixed = [
         f"{name}={value if isinstance(value, str) else dumps(value)}"
-        for name, value in fixed_parameters
+        for name, value in _parameters(options).items()
     ]
     request = parameter_search.SearchRequest(
         Path(), **search_options, fixed=fixed, threads=_cores(threads)
     )
-    fields = fields_of(text_column)
     dataset = dataset_from_memory(
-        *columns_from_memory(instances, labels, text_column, label_column), fields=fields
+        *columns_from_memory(instances, labels, text_column, label_column),
+        fields=fields_of(text_column),
     )
     validation = None
     if valid is not None:
-        n_features = None if dataset.rows is None else dataset.rows.n_features
-        rows = columns_from_memory(*valid, text_column, label_column)
-        validation = dataset_from_memory(*rows, build_names(dataset.names), n_features)
+        validation = dataset_from_memory(
+            *columns_from_memory(*valid, text_column, label_column),
+            build_names(dataset.names),
+            None if dataset.rows is None else dataset.rows.n_features,
+        )
     with progress_bar(progress) as show:
         trials = parameter_search.search(request, show, (dataset, validation))
         draft = train_dataset(dataset, request.training(trials[0]), show)
@@ -189,9 +191,7 @@ def combine(
     request = CombineRequest(
         [], Path(), language=language, key_kind=by, trainer_of=trainer_of, **options
     )
-    concepts = None
-    if vocabulary is not None:
-        concepts = read_concepts(Path(vocabulary), language, by)
+    concepts = None if vocabulary is None else read_concepts(Path(vocabulary), language, by)
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
@@ -219,11 +219,7 @@ def load(store: str | PathLike[str], name: str) -> Model:
 
 def _parameters(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters with the names of the command line: `features_x` becomes `features.x`."""
-    parameters = {}
-    for name, value in keywords.items():
-        prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
-        parameters[_PREFIXES.get(prefix, "") + name.removeprefix(prefix)] = value
-    return parameters
+    return {_PREFIX.sub(r"\1.", name): value for name, value in keywords.items()}
 
 
 def _cores(threads: int | None) -> int:

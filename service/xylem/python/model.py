@@ -92,8 +92,9 @@ class Model(PredictingModel):
         the papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
-        rows = instances, labels, text_column, label_column
-        labelled = self._labelled(*rows, vectors, sample_weight)
+        labelled = self._labelled(
+            instances, labels, text_column, label_column, vectors, sample_weight
+        )
         tuned = self._tuned_state()
         with progress_bar(progress) as show:
             return evaluate_rows(
@@ -128,8 +129,12 @@ class Model(PredictingModel):
         `evaluate`, the options of `resampling` as in `Resampling`. A model that takes no vectors is
         compared without them.
         """
-        empty = empty_convention(empty_labels, "empty_labels")
-        request = CompareRequest(_ROWS, empty, threads=n_threads(threads), **resampling)
+        request = CompareRequest(
+            _ROWS,
+            empty_convention(empty_labels, "empty_labels"),
+            threads=n_threads(threads),
+            **resampling,
+        )
         models = (("a", self), ("b", other))
         sides = [Contender(model._as_member(name), model._tuned_state()) for name, model in models]
         rows = instances, labels, text_column, label_column
@@ -192,15 +197,20 @@ class Model(PredictingModel):
         request = request_of(
             [method], _ROWS, None, empty_labels, threads=n_threads(threads), **fields
         )
-        rows = instances, labels, text_column, label_column
-        labelled = self._labelled(*rows, vectors, sample_weight)
+        labelled = self._labelled(
+            instances, labels, text_column, label_column, vectors, sample_weight
+        )
         with progress_bar(progress) as show:
             outcomes = tune(self._opened, request, show, labelled)
         if self._home is not None:
             with ready_database(self._home) as database:
                 keep(self._opened, database, outcomes)
-        extra_report = {**self._extra_report, "thresholds": facts_of(outcomes[0])}
-        return Model(self._opened, self._home, outcomes[0].tuned, extra_report)
+        return Model(
+            self._opened,
+            self._home,
+            outcomes[0].tuned,
+            {**self._extra_report, "thresholds": facts_of(outcomes[0])},
+        )
 
     def _best_threshold(
         self, instances: Any, labels: Any, top_r: int, threads: int | None
@@ -210,8 +220,10 @@ class Model(PredictingModel):
         instances, labels  matrices
         top_r              the most labels that are predicted for a row
         """
-        predictions = self._search(instances, top_r, LEAST_THRESHOLD, threads)
-        return best_threshold(self._labelled(instances, labels), predictions)
+        return best_threshold(
+            self._labelled(instances, labels),
+            self._search(instances, top_r, LEAST_THRESHOLD, threads),
+        )
 
     def _as_member(self, name: str) -> Opened:
         """Return the version to be combined or compared; one without a store gets this name."""
@@ -243,7 +255,6 @@ class Model(PredictingModel):
         return published.version
 
     def _publish(self, home: Store, name: str) -> Manifest:
-        """Publish this model, or a copy of the version that it was loaded from."""
         if self._home is None:
             return home.publish(name, draft_of(self._opened))
         manifest = self._opened.manifest
@@ -266,16 +277,17 @@ class Model(PredictingModel):
         vectors: Any = None,
         sample_weight: Any = None,
     ) -> Labelled:
-        """Return the rows of instances with their labels, as this model's features and ids."""
-        fields = self._featurizer.fields
-        rows = columns_from_memory(instances, labels, text_column, label_column, fields)
-        self._refuse_matrix(rows[0])
-        n_features = self._opened.manifest.n_features
-        dataset = dataset_from_memory(
-            *rows,
-            self._opened.labels,
-            n_features,
-            vectors=vectors,
-            sample_weight=sample_weight,
+        rows = columns_from_memory(
+            instances, labels, text_column, label_column, self._featurizer.fields
         )
-        return labelled_dataset(dataset, self._featurizer)
+        self._refuse_matrix(rows[0])
+        return labelled_dataset(
+            dataset_from_memory(
+                *rows,
+                self._opened.labels,
+                self._opened.manifest.n_features,
+                vectors=vectors,
+                sample_weight=sample_weight,
+            ),
+            self._featurizer,
+        )

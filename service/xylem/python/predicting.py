@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, cast, overload
 
 import numpy as np
 
@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 TUNED = "tuned"
 """The value of `threshold` that means: for each label its tuned threshold."""
 
-TOP_R = 5
-"""The default of `top_r`, the most labels that are returned for an instance."""
+TOP_R = 5  # the default of `top_r`, the most labels that are returned for an instance
 
 
 class ScoredLabel(NamedTuple):
@@ -81,7 +80,6 @@ class LabelNames(Sequence[str]):
         self._languages = () if facts is None else facts.languages_in(None)
 
     def __len__(self) -> int:
-        """Return the number of labels."""
         return self._labels.n_names
 
     @overload
@@ -91,7 +89,6 @@ class LabelNames(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
 
     def __getitem__(self, index: SupportsIndex | slice) -> str | list[str]:
-        """Return the name of a label, or a list of names. Raises IndexError."""
         if isinstance(index, slice):
             return [self[label] for label in range(len(self))[index]]
         label = range(len(self))[index]
@@ -130,11 +127,9 @@ class PredictingModel:
         self._served: ServedVersion | None = None
 
     def __repr__(self) -> str:
-        """Return a description in one line: the trainer and the number of labels."""
         return f"<xylem.Model {self.trainer}, {self.n_labels} labels>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return a function and arguments that restore the model in any process."""
         return self._restored, (pack(self._opened), self._home, self._tuned, self._extra_report)
 
     @classmethod
@@ -143,7 +138,6 @@ class PredictingModel:
         return cls(unpack(packed), *arguments)
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Return the model itself."""
         return self
 
     @property
@@ -230,8 +224,9 @@ class PredictingModel:
 
         Raises `xylem.errors.NotTuned` if "tuned" is asked of a model without tuned thresholds.
         """
-        fields = self._featurizer.fields
-        instances, _ = columns_from_memory(instances, None, text_column, None, fields)
+        instances, _ = columns_from_memory(
+            instances, None, text_column, None, self._featurizer.fields
+        )
         predictions = self._search(
             instances, _top(top_r, top_k), threshold, threads, chunk_characters, vectors
         )
@@ -264,8 +259,9 @@ class PredictingModel:
 
         Raises `xylem.errors.UnknownLabel` for a label that the model does not know.
         """
-        fields = self._featurizer.fields
-        instances, labels = columns_from_memory(instances, labels, text_column, None, fields)
+        instances, labels = columns_from_memory(
+            instances, labels, text_column, None, self._featurizer.fields
+        )
         checked = self._instances(instances)
         if labels is None:
             if not isinstance(self._featurizer, ContextFeaturizer):
@@ -280,9 +276,9 @@ class PredictingModel:
         if len(ids) and ids.min() < 0:
             place = int(np.argmin(ids))
             row = int(np.searchsorted(ptr, place, "right")) - 1
-            unknown_label = rows[row][place - ptr[row]]
             raise UnknownLabel(
-                f"labels: row {row}: expected a label of the model, found {unknown_label!r:.80}"
+                f"labels: row {row}: expected a label of the model, "
+                f"found {rows[row][place - ptr[row]]!r:.80}"
             )
         pairs = self._score_rows(self._rows(checked, vectors), ptr, ids.astype(np.int32))
         return [pairs[first:last] for first, last in pairwise(ptr.tolist())]
@@ -304,33 +300,29 @@ class PredictingModel:
         from xylem.base import Limits
         from xylem.serving import PREDICT, Body, open_version
 
-        has_row = is_matrix(instance)
-        instances = instance if has_row else [instance]
+        instances = instance if is_matrix(instance) else [instance]
         instances, _ = columns_from_memory(instances, None, None, None, self._featurizer.fields)
         checked = self._instances(instances)
         if checked.n_rows != 1:
             raise BadData(f"instance: expected one row, found {checked.n_rows}")
-        encoded_instance: dict[str, Any]
         if checked.matrix is None:
             vectors = None if vector is None else np.asarray(vector)[None]
             self._rows(checked, vectors)  # refuses numbers that JSON cannot say
-            encoded_instance = {checked.kind: checked.rows[0]}
+            encoded_instance: dict[str, Any] = {checked.kind: checked.rows[0]}
             if vectors is not None:
                 encoded_instance["vector"] = vectors[0].tolist()
         else:
             encoded_instance = {
                 name: getattr(checked.matrix, name).tolist() for name in ("indices", "values")
             }
-        limits = Limits()
         body = json.dumps(
             {"instances": [encoded_instance], "top_r": _top(top_r, top_k), "explain": True}
         ).encode()
         if self._served is None:
             self._served = open_version(self._opened)
-        reply = PREDICT.answer_fully(PREDICT.read(Body(body), limits), self._served)
-        answer = json.loads(b"".join(reply.parts))
-        labels: list[dict[str, Any]] = answer["predictions"][0]["labels"]
-        return labels
+        reply = PREDICT.answer_fully(PREDICT.read(Body(body), Limits()), self._served)
+        predictions = json.loads(b"".join(reply.parts))["predictions"]
+        return cast(list[dict[str, Any]], predictions[0]["labels"])
 
     def _search(
         self,
@@ -360,25 +352,18 @@ class PredictingModel:
             threshold=node_thresholds,
             limit=self._tuned.aim.limit if self._tuned and threshold == TUNED else None,
         )
-        ptr = None
-        if chunk_characters is not None:
-            n_characters_max = check_chunk_characters(chunk_characters, "chunk_characters")
-            if checked.kind != "text":
-                raise BadParameter(
-                    f"chunk_characters: expected texts to divide, found {checked.kind}"
-                )
-            vector_rows = vectors_from_memory(vectors, checked)
-            rows, ptr = rows_of_divided_texts(
-                checked.rows, n_characters_max, self._featurizer, vector_rows
-            )
-        else:
-            rows = self._rows(checked, vectors)
 
         def search(rows: SparseRows, search_options: PredictOptions) -> Predictions:
             return self._predictor.predict(rows, search_options, n_threads(threads, rows.n_rows))
 
-        if ptr is None:
-            return search(rows, options)
+        if chunk_characters is None:
+            return search(self._rows(checked, vectors), options)
+        n_characters_max = check_chunk_characters(chunk_characters, "chunk_characters")
+        if checked.kind != "text":
+            raise BadParameter(f"chunk_characters: expected texts to divide, found {checked.kind}")
+        rows, ptr = rows_of_divided_texts(
+            checked.rows, n_characters_max, self._featurizer, vectors_from_memory(vectors, checked)
+        )
         return search_chunks(search, rows, ptr, options, n_labels, label_thresholds)
 
     def _score_rows(self, rows: SparseRows, ptr: I64, labels: I32) -> list[ScoredLabel]:
@@ -409,8 +394,9 @@ class PredictingModel:
             return None
         if isinstance(threshold, int | float) and 0 <= threshold <= 1:
             return float(threshold)
-        expected = f'None, "{TUNED}" or a number from 0 to 1'
-        raise BadParameter(f"threshold: expected {expected}, found {threshold!r:.40}")
+        raise BadParameter(
+            f'threshold: expected None, "{TUNED}" or a number from 0 to 1, found {threshold!r:.40}'
+        )
 
     def _tuned_state(self) -> Tuned | None:
         """Return the tuned thresholds, or None if there are none.
@@ -445,8 +431,10 @@ class PredictingModel:
                 "of, found a matrix"
             )
         if (n_columns := np.shape(instances)[-1]) != n_features:
-            expected = f"{n_features} columns, as this model was trained on"
-            raise BadData(f"matrix: expected {expected}, found {n_columns}")
+            raise BadData(
+                f"matrix: expected {n_features} columns, as this model was trained on, "
+                f"found {n_columns}"
+            )
 
     def _rows(self, checked: InMemoryInstances, vectors: Any = None) -> SparseRows:
         """Return the rows of features of instances. Raises BadInstance, which names the row."""

@@ -66,8 +66,8 @@ All further bytes are kept, and counted, in this process. By default the system 
 which count towards the memory limit of a control group too.
 """
 
+# how long jobs wait for the models to be opened, so that they do not compete for processors
 _OPENING_SECONDS = 30
-"""How long jobs wait for the models to be opened, so that they do not compete for processors."""
 
 _TICKS_A_SECOND = 10  # uvicorn calls on_tick this often
 
@@ -87,7 +87,6 @@ def run(settings: Settings) -> None:
     raise_limit(settings.limits.requests_max)
     listener = listen(settings.host, settings.port)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
-    url = url_of(*listener.getsockname()[:2])
     if settings.grpc_port is not None:
         reserved = reserve(settings.host, settings.grpc_port)  # for as long as this function runs
         grpc_port = reserved.getsockname()[1]
@@ -97,7 +96,7 @@ def run(settings: Settings) -> None:
     log(
         logging.INFO,
         "listening",
-        url=url,
+        url=url_of(*listener.getsockname()[:2]),
         workers=settings.workers,
         jobs=settings.jobs,
         pid=os.getpid(),
@@ -142,14 +141,17 @@ def follow_remote(settings: Settings) -> RemoteFollower | None:
         return None
     store = store_of(settings.store)
     store.prepare()
-    seconds = settings.store_remote_poll_seconds
-    keep = settings.store_remote_keep
     follower = RemoteFollower(
-        RemoteStore(settings.store_remote), store, poll_seconds=seconds, keep=keep
+        RemoteStore(settings.store_remote),
+        store,
+        poll_seconds=settings.store_remote_poll_seconds,
+        keep=settings.store_remote_keep,
     )
     if not follower.look() and not store.models():
-        url = redacted_url(settings.store_remote)
-        raise Unavailable(f"{url}: expected to fetch models, found none: see the log")
+        raise Unavailable(
+            f"{redacted_url(settings.store_remote)}: expected to fetch models, found none: see the "
+            "log"
+        )
     follower.start()
     return follower
 
@@ -246,11 +248,14 @@ class _Server(uvicorn.Server):
             self._is_out_of_descriptors = are_used_up()
             # log it, because the event loop closes connections silently
             if self._is_out_of_descriptors and not was_out_of_descriptors:
-                detail = (
-                    "expected a file descriptor for the next connection, found none: "
-                    "raise ulimit -n"
+                log(
+                    logging.ERROR,
+                    "descriptors_used_up",
+                    detail=(
+                        "expected a file descriptor for the next connection, found none: "
+                        "raise ulimit -n"
+                    ),
                 )
-                log(logging.ERROR, "descriptors_used_up", detail=detail)
             if self._jobs is not None and self._may_work(counter // _TICKS_A_SECOND):
                 self._jobs.tend()
         return await super().on_tick(counter)
@@ -260,8 +265,9 @@ class _Server(uvicorn.Server):
 
         They wait until the models are open, but no longer than _OPENING_SECONDS.
         """
-        is_settled = self._app.state.services.ready or seconds >= _OPENING_SECONDS
-        return is_settled and not self._app.state.draining.is_set()
+        return (
+            self._app.state.services.ready or seconds >= _OPENING_SECONDS
+        ) and not self._app.state.draining.is_set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop, and end the application. A second SIGINT does not wait for requests in flight."""
@@ -337,8 +343,9 @@ class _Supervisor:
         follows = bool(self._workers)
         opened = self._opened if follows else None
         opening = None if follows or self._opening.closed else self._opening
-        arguments = (self._settings, self._listener, os.getpid(), opened, opening, place)
-        worker = self._spawn.Process(target=_work, args=arguments)
+        worker = self._spawn.Process(
+            target=_work, args=(self._settings, self._listener, os.getpid(), opened, opening, place)
+        )
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         try:
             worker.start()
@@ -349,7 +356,6 @@ class _Supervisor:
         return worker
 
     def _stop(self) -> None:
-        """End the workers; kill those that do not end in time."""
         self._jobs.stop()
         self._send(signal.SIGTERM)
         seconds = self._settings.drain_seconds + self._settings.shutdown_seconds + GRACE_SECONDS
@@ -382,5 +388,4 @@ def _work(
     configure(settings.log_level)
     write_in_background()
     collect_seldom()
-    server = _Server(settings, parent, opened=opened, opening=opening, place=place)
-    server.run([listener])
+    _Server(settings, parent, opened=opened, opening=opening, place=place).run([listener])

@@ -57,13 +57,6 @@ def chunks_of(text: str, characters_max: int) -> list[str]:
     return [*chunks, text[start:]]
 
 
-def divide(texts: Sequence[str], characters_max: int) -> tuple[list[str], I64]:
-    """Return (chunks, ptr): text i has the chunks ptr[i] .. ptr[i + 1] - 1; ptr is int64[n + 1]."""
-    divided = [chunks_of(text, characters_max) for text in texts]
-    ptr = offsets(map(len, divided))
-    return [chunk for chunks in divided for chunk in chunks], ptr
-
-
 def rows_of_chunks(
     chunks: Sequence[Chunk],
     ptr: I64,
@@ -82,11 +75,12 @@ def rows_of_chunks(
         return make(chunks, featurizer)
     first_chunks = np.flatnonzero(~continues)
     later_chunks = np.flatnonzero(continues)
-    rows = [
-        make([chunks[i] for i in first_chunks.tolist()], featurizer),
-        make([chunks[i] for i in later_chunks.tolist()], featurizer.continuation),
-    ]
-    return SparseRows.join(rows).take(np.argsort(np.concatenate([first_chunks, later_chunks])))
+    return SparseRows.join(
+        [
+            make([chunks[i] for i in first_chunks.tolist()], featurizer),
+            make([chunks[i] for i in later_chunks.tolist()], featurizer.continuation),
+        ]
+    ).take(np.argsort(np.concatenate([first_chunks, later_chunks])))
 
 
 def rows_of_divided_texts(
@@ -99,8 +93,9 @@ def rows_of_divided_texts(
 
     vectors  those of the texts, which all of their chunks have; None: there are none
     """
-    chunks, ptr = divide(texts, characters_max)
-    text_of_chunk = np.repeat(np.arange(len(texts)), np.diff(ptr)).tolist()
+    divided = [chunks_of(text, characters_max) for text in texts]
+    pairs = [(chunk, i) for i, chunks in enumerate(divided) for chunk in chunks]
+    ptr = offsets(map(len, divided))
 
     def make(pairs: Sequence[tuple[str, int]], makes: Featurizer) -> SparseRows:
         chosen, owners = zip(*pairs, strict=True)
@@ -108,7 +103,6 @@ def rows_of_divided_texts(
             chosen, None if vectors is None else vectors[list(owners)]
         )
 
-    pairs = list(zip(chunks, text_of_chunk, strict=True))
     return rows_of_chunks(pairs, ptr, make, featurizer), ptr
 
 
@@ -125,9 +119,14 @@ def search_chunks(
     ptr, threshold  as `mean_of` takes them; the threshold of `options` is ignored
     """
     top_r = min(max(options.top_r, CHUNK_LABELS), n_labels)
-    predictions = search(rows, options._replace(top_r=top_r, threshold=None, limit=None))
-    n_best = min(options.top_r, options.limit or options.top_r)
-    return mean_of(predictions, ptr, np.diff(rows.indptr) > 0, n_labels, n_best, threshold)
+    return mean_of(
+        search(rows, options._replace(top_r=top_r, threshold=None, limit=None)),
+        ptr,
+        np.diff(rows.indptr) > 0,
+        n_labels,
+        min(options.top_r, options.limit or options.top_r),
+        threshold,
+    )
 
 
 def mean_of(
@@ -160,25 +159,25 @@ def mean_of(
         return_inverse=True,
     )
     instance, label = np.divmod(keys, n_labels)
-    sums = np.bincount(places, predictions.scores[is_counted], len(keys))
-    scores = (sums / n_counted[instance]).astype(np.float32)
+    scores = (
+        np.bincount(places, predictions.scores[is_counted], len(keys)) / n_counted[instance]
+    ).astype(np.float32)
     if threshold is not None:
         passes = scores >= (threshold if isinstance(threshold, float) else threshold[label])
-        instance = instance[passes]
-        label = label[passes]
-        scores = scores[passes]
+        instance, label, scores = (column[passes] for column in (instance, label, scores))
     order = np.lexsort((label, -scores, instance))
-    instance = instance[order]
-    label = label[order]
-    scores = scores[order]
+    instance, label, scores = (column[order] for column in (instance, label, scores))
     starts = np.searchsorted(instance, np.arange(n + 1))
     is_best = np.arange(len(instance)) - starts[instance] < top_r
-    ends = offsets(np.bincount(instance[is_best], minlength=n))
     costs = predictions.costs
     if len(costs):
         costs = np.stack(
             [np.bincount(instance_of_chunk, column, n) for column in costs.T], 1
         ).astype(np.int64)
     return Predictions(
-        ends, label[is_best].astype(np.int32), scores[is_best], np.zeros(n, np.uint8), costs
+        offsets(np.bincount(instance[is_best], minlength=n)),
+        label[is_best].astype(np.int32),
+        scores[is_best],
+        np.zeros(n, np.uint8),
+        costs,
     )

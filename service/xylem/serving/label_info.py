@@ -3,13 +3,14 @@
 import logging
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import BadInput, UnsupportedOption, log, public_message_of
+from xylem.engine import Branch, label_ids
 from xylem.serving.batches.lines import dump
 from xylem.serving.dialects.predict.schema import InfoQuery
 from xylem_store import (
@@ -22,6 +23,7 @@ from xylem_store import (
     NameTable,
     Store,
     StoreError,
+    find_all,
     find_names,
     is_language,
     names_with,
@@ -111,6 +113,23 @@ class LiveLabelInfo:
         self.labels = labels
         self.current: LabelFacts | None = None
         self._by_uri: tuple[LabelFacts | None, dict[str, int]] = None, {}
+
+    def label_ids(
+        self,
+        items: Sequence[str | Branch],
+        place: Callable[[int], str],
+        allowed: NDArray[np.uint8] | None = None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the labels that items of a list mean, as `xylem.engine.label_ids` does."""
+        facts = self.current
+        return label_ids(self.labels, items, place, facts and facts.info, allowed)
+
+    def searches(self, items: Sequence[str | Branch]) -> bool:
+        """Return whether the label info is searched for items, because some are no labels."""
+        if self.current is None:
+            return False
+        names = [item for item in items if isinstance(item, str)]
+        return len(names) < len(items) or bool((find_all(self.labels, names) < 0).any())
 
     def label_of_uri(self, uri: str) -> int | None:
         """Return the label that has a URI. The first call builds a table, at 1 us a label."""

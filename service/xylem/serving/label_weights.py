@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import UnknownLabel, UnsupportedOption
+from xylem.base import UnsupportedOption
 from xylem.engine import FeatureNames, depth_of, feature_names
-from xylem_store import COMBINED, F32, I32, Model, TreeEnsemble, chunk_of, find_name
+from xylem_store import COMBINED, F32, I32, Model, TreeEnsemble, chunk_of, name_of
 
 
 class LeafWeights(NamedTuple):
@@ -55,8 +55,10 @@ def mean_weights(leaves: Sequence[LeafWeights]) -> tuple[I32, F32]:
     features, places = np.unique(
         np.concatenate([leaf.features for leaf in leaves]), return_inverse=True
     )
-    sums = np.bincount(places, np.concatenate([leaf.weights for leaf in leaves]), len(features))
-    return features, (sums / len(leaves)).astype(np.float32)
+    return features, (
+        np.bincount(places, np.concatenate([leaf.weights for leaf in leaves]), len(features))
+        / len(leaves)
+    ).astype(np.float32)
 
 
 def _weights_of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
@@ -64,16 +66,13 @@ def _weights_of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeight
     chunk = chunk_of(ensemble, parent)
     position = leaf - int(ensemble.child_ptr[parent])
     is_of_leaf = chunk.child == position
-    features = chunk.feature[is_of_leaf]
-    depth = depth_of(ensemble.parent, leaf)
-    bias = float(chunk.bias[position])
     return LeafWeights(
         tree=tree,
         leaf=leaf,
-        depth=depth,
+        depth=depth_of(ensemble.parent, leaf),
         siblings=len(chunk.bias) - 1,
-        bias=bias,
-        features=features,
+        bias=float(chunk.bias[position]),
+        features=chunk.feature[is_of_leaf],
         weights=chunk.weight[is_of_leaf],
     )
 
@@ -81,7 +80,7 @@ def _weights_of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeight
 TOP = 20
 
 
-def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
+def label_features(model: Model, label: int, top: int = TOP) -> dict[str, Any]:
     """Return what `xylem models explain --json` prints: the strongest weights of a label's own
     classifiers.
 
@@ -93,37 +92,35 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
               classifier is that of the label's leaf: it distinguishes the label from the leaf's
               siblings
 
-    A feature without a name (hashing, raw) is given as its id, a string. Raises UnknownLabel, and
-    UnsupportedOption for models whose labels have no weights of features.
+    label  its id
+
+    A feature without a name (hashing, raw) is given as its id, a string. Raises UnsupportedOption
+    for models whose labels have no weights of features.
     """
     manifest = model.manifest
     where = manifest.full_name
     if manifest.kind != "label-tree" or manifest.link == "softmax":
-        description = "decision trees, whose leaves count labels"
-        if manifest.link == "softmax":
-            description = "softmax nodes, whose weights are of an embedding's dimensions"
-        if manifest.kind == COMBINED:
-            description = "a combined one: its members have them"
+        descriptions = {
+            COMBINED: "a combined one: its members have them",
+            "label-tree": "softmax nodes, whose weights are of an embedding's dimensions",
+        }
         raise UnsupportedOption(
-            f"{where}: expected a model whose labels have weights of features, found {description}"
+            f"{where}: expected a model whose labels have weights of features, found "
+            f"{descriptions.get(manifest.kind, 'decision trees, whose leaves count labels')}"
         )
-    label_id = find_name(model.labels, label)
-    if label_id < 0:
-        raise UnknownLabel(
-            f"{where}: expected one of {manifest.n_labels} labels, found {label!r:.80}"
-        )
-    leaves = leaf_weights(model.ensemble, label_id)
+    label_name = name_of(model.labels, label)
+    leaves = leaf_weights(model.ensemble, label)
     if not leaves:
         raise UnsupportedOption(
             f"{where}: expected a label that has a leaf in a tree, "
-            f"found {label!r:.80}, which has none"
+            f"found {label_name!r:.80}, which has none"
         )
     names = feature_names(manifest.features, model.arrays)
     return {
         "model": manifest.model,
         "version": manifest.version,
-        "label": label,
-        "id": label_id,
+        "label": label_name,
+        "id": label,
         "link": manifest.link,
         "features": _strongest(*mean_weights(leaves), names, top),
         "trees": [

@@ -40,8 +40,10 @@ class OnlineLearning:
         self.rows = FeedbackRows(self.database, settings)
         self.tokens: Tokens | None = None
         if settings.token_key is not None:
-            keys = settings.token_key.get_secret_value().encode().split(b",")
-            self.tokens = Tokens(keys, self.days_max * _DAY_SECONDS)
+            self.tokens = Tokens(
+                settings.token_key.get_secret_value().encode().split(b","),
+                self.days_max * _DAY_SECONDS,
+            )
 
     def start(self) -> None:
         """Begin to follow the database."""

@@ -11,21 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
+from xylem.serving.kernels.sparse_json import CLOSE, CLOSE_LIST, COLON, COMMA, OPEN, OPEN_LIST
+from xylem.serving.kernels.text_json import QUOTE
 from xylem_store import I64, U8, inlined, kernel
 
 PIECE_BYTES = 1 << 14
 """The least bytes of a piece. It has less than twice as many, if it can be cut."""
 
 _DEPTH_MAX = 1024  # the JSON library refuses texts that are deeper
-_QUOTE = 34
 _BACKSLASH = 92
-_COMMA = 44
-_COLON = 58
 _U = 117
-_OPEN_LIST = 91
-_CLOSE_LIST = 93
-_OPEN = 123
-_CLOSE = 125
 
 
 class JsonSize(NamedTuple):
@@ -123,33 +118,28 @@ class _Pieces:
 @kernel
 def _size_of(data: U8) -> tuple[int, int, int, int, int]:
     commas = np.zeros(_DEPTH_MAX, np.int64)
-    n = 0
-    deepest = 0
     items = 1
-    outer = 0
-    longest = 0
-    depth = 0
-    i = 0
+    n = deepest = outer = longest = depth = i = 0
     while i < len(data):
         byte = data[i]
-        if byte == _QUOTE:
+        if byte == QUOTE:
             i, n_bytes = _past_string(data, i + 1)
             longest = max(longest, n_bytes)
-        elif byte == _COMMA:
+        elif byte == COMMA:
             commas[depth] += 1
             if depth == 1 and outer > 0:
                 outer = commas[1] + 1
             else:
                 items = max(items, commas[depth] + 1)
-        elif byte in (_OPEN_LIST, _OPEN):
+        elif byte in (OPEN_LIST, OPEN):
             n += 1
             depth += 1
             deepest = max(deepest, depth)
             if depth == _DEPTH_MAX:
                 break
             commas[depth] = 0
-            outer = 1 if n == 1 and byte == _OPEN else outer
-        elif byte in (_CLOSE_LIST, _CLOSE) and depth > 0:
+            outer = 1 if n == 1 and byte == OPEN else outer
+        elif byte in (CLOSE_LIST, CLOSE) and depth > 0:
             depth -= 1
         i += 1
     return n, deepest, items, outer, longest
@@ -170,13 +160,13 @@ def _cuts_of(data: U8, start: int, end: int, piece_bytes: int) -> I64:
     i = start
     while i < end:
         byte = data[i]
-        is_close = byte in (_CLOSE_LIST, _CLOSE)
+        is_close = byte in (CLOSE_LIST, CLOSE)
         depth -= is_close
-        if byte == _QUOTE:
+        if byte == QUOTE:
             i, _ = _past_string(data, i + 1)
-        elif byte in (_OPEN_LIST, _OPEN):
+        elif byte in (OPEN_LIST, OPEN):
             depth += 1
-        elif (byte == _COMMA and depth == 1) or (is_close and depth == 0):
+        elif (byte == COMMA and depth == 1) or (is_close and depth == 0):
             if i - last > piece_bytes and last > cuts[n - 1]:
                 cuts[n] = last
                 n = n + 1
@@ -202,10 +192,10 @@ def _past_blanks(data: U8, i: int, end: int) -> int:
 def _value_at(data: U8, start: int, end: int) -> int:
     """Return where the value of the field data[start:end] begins; `end` if there is none."""
     i = start
-    while i < end and data[i] != _QUOTE:
+    while i < end and data[i] != QUOTE:
         i += 1
     i, _ = _past_string(data, i + 1)
-    while i < end and data[i] != _COLON:
+    while i < end and data[i] != COLON:
         i += 1
     return min(i + 1, end)
 
@@ -217,7 +207,7 @@ def _past_string(data: U8, i: int) -> tuple[int, int]:
     An escape counts as one byte.
     """
     n_bytes = 0
-    while i < len(data) and data[i] != _QUOTE:
+    while i < len(data) and data[i] != QUOTE:
         if data[i] == _BACKSLASH:
             i += 6 if i + 1 < len(data) and data[i + 1] == _U else 2
         else:

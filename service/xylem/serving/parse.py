@@ -28,7 +28,7 @@ from xylem.serving.dialects.predict.schema import (
 from xylem.serving.feedback.schema import FeedbackEvents
 from xylem.serving.long_json import JsonSize, load_in_pieces, size_of
 from xylem.serving.schemas.faults import faults_of
-from xylem.serving.schemas.instances import (
+from xylem.serving.schemas.fields import (
     NAMED_FEATURES,
     SPARSE,
     TEXT,
@@ -46,14 +46,13 @@ PREDICT_ONLY = ("deadline_ms", "statistics")
 LONG_BYTES = 64 << 10
 """Bodies of more bytes are not read on the event loop."""
 
+# the most arrays and objects of one instance or event, and of all else in a body together.
+# _OTHER_CONTAINERS_MAX is also the most fields of the outer object
 _INSTANCE_CONTAINERS_MAX = 8
 _OTHER_CONTAINERS_MAX = 1000
-"""The most arrays and objects of one instance or event, and of all else in a body together.
-
-_OTHER_CONTAINERS_MAX is also the most fields of the outer object.
-"""
 
 _DEPTH_MAX = 16  # the deepest nesting of arrays and objects; no body needs half as much
+# the sizes that are limited, in words: one for each field of JsonSize
 _SIZE_NOUNS = (
     "arrays and objects",
     "arrays and objects within each other",
@@ -61,7 +60,6 @@ _SIZE_NOUNS = (
     "fields in the outer object",
     "bytes in a string",
 )
-"""The sizes that are limited, in words: one for each field of JsonSize."""
 
 _LISTS = ("allow_labels", "deny_labels")
 _LINE: TypeAdapter[AnyLine] = TypeAdapter(BatchLine)
@@ -153,18 +151,25 @@ def parse_predict_and_query(body: bytes, query_string: bytes, limits: Limits) ->
 def _only(query_string: bytes, model: type[RequestModel]) -> bytes:
     """Return the parts of a query string that name fields of a model, with or without a value."""
     names = {name.encode() for name in model.model_fields}
-    parts = query_string.split(b"&")
-    return b"&".join(part for part in parts if unquote_to_bytes(part.partition(b"=")[0]) in names)
+    return b"&".join(
+        part
+        for part in query_string.split(b"&")
+        if unquote_to_bytes(part.partition(b"=")[0]) in names
+    )
 
 
 def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:
     """Parse a query string into a model: `top_r=5&allow_labels=a&allow_labels=b`.
 
-    A value is written as in JSON, but strings without quotes. Raises as `parse_body`.
+    A value is written as in JSON, but strings without quotes. In a list of labels only a branch is
+    JSON: {"under": CONCEPT}. Raises as `parse_body`.
     """
     fields_max = 2 * limits.label_list_max + len(model.model_fields)
     texts = split_fields(query_string, "a query string", fields_max, _LISTS)
-    fields = {key: text if key in _LISTS else _query_value(text) for key, text in texts.items()}
+    fields = {
+        key: [*map(_list_item, text)] if key in _LISTS else _query_value(text)
+        for key, text in texts.items()
+    }
     return validated(fields, model, limits)
 
 
@@ -186,8 +191,10 @@ def split_fields(
             max_num_fields=fields_max,
         )
     except ValueError as error:
-        expected = f"expected {source} of at most {fields_max} fields, in UTF-8 and percent-encoded"
-        raise BadRequest(f"{expected}, found another: {error}") from None
+        raise BadRequest(
+            f"expected {source} of at most {fields_max} fields, in UTF-8 and percent-encoded, "
+            f"found another: {error}"
+        ) from None
     fields: dict[str, Any] = {}
     for name, text in pairs:
         if name in lists:
@@ -230,6 +237,10 @@ def _check_size(body: bytes, limits: Limits, items_max: int) -> None:
     for size, size_max, noun in zip(size_of(body), size_limits, _SIZE_NOUNS, strict=True):
         if size > size_max:
             raise LimitExceeded(f"expected at most {size_max} {noun}, found {size}")
+
+
+def _list_item(text: str) -> Any:
+    return _query_value(text) if text.startswith('{"under":') else text
 
 
 def _query_value(text: str) -> Any:

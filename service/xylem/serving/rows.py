@@ -14,7 +14,7 @@ from xylem.engine import Featurizer, NodeThresholds, Predictions, PredictOptions
 from xylem.serving.chunks import chunks_of, rows_of_chunks, search_chunks
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.live.served import ServedVersion
-from xylem.serving.schemas.instances import (
+from xylem.serving.schemas.fields import (
     AnyInstance,
     FieldsInstance,
     NamedInstance,
@@ -61,10 +61,10 @@ def rows_and_faults(
                 transform([instance], featurizer)
             except BadInput as error:
                 faults[i] = error.without_frames().without("instances[0]")
-        good = [
-            instance for instance, fault in zip(instances, faults, strict=True) if fault is None
-        ]
-        return make(good, featurizer), faults
+        return make(
+            [instance for instance, fault in zip(instances, faults, strict=True) if fault is None],
+            featurizer,
+        ), faults
 
 
 def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseRows:
@@ -89,8 +89,9 @@ def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> Spars
         [i for i, instance in enumerate(instances) if isinstance(instance, kind)] for kind in kinds
     ]
     parts = [part for part in parts if part]
-    rows = [transform([instances[i] for i in part], featurizer) for part in parts]
-    return SparseRows.join(rows).take(np.argsort(np.concatenate(parts)))
+    return SparseRows.join(
+        [transform([instances[i] for i in part], featurizer) for part in parts]
+    ).take(np.argsort(np.concatenate(parts)))
 
 
 def with_texts(
@@ -117,8 +118,11 @@ def unknown_rows(instances: Sequence[AnyInstance], rows: SparseRows) -> list[int
     """Return the rows of texts and named features in which the model knows no feature."""
     if len(instances) == 1 and len(rows.indices):  # the usual request: save the time
         return []
-    empty = np.flatnonzero(rows.indptr[1:] == rows.indptr[:-1]).tolist()
-    return [row for row in empty if not isinstance(instances[row], SparseInstance)]
+    return [
+        row
+        for row in np.flatnonzero(rows.indptr[1:] == rows.indptr[:-1]).tolist()
+        if not isinstance(instances[row], SparseInstance)
+    ]
 
 
 def n_items_of(instance: AnyInstance, featurizer: Featurizer) -> int:
@@ -127,11 +131,9 @@ def n_items_of(instance: AnyInstance, featurizer: Featurizer) -> int:
     Each character counts as the featurizer's `items_a_character`, as often as its field weighs.
     """
     if isinstance(instance, TextInstance):
-        n_numbers = len(instance.vector or ())
-        return len(instance.text) * featurizer.items_a_character + n_numbers
+        return len(instance.text) * featurizer.items_a_character + len(instance.vector or ())
     if isinstance(instance, FieldsInstance):
-        cells = instance.fields
-        n = sum(weight * len(cells.get(name) or "") for name, weight in featurizer.fields)
+        n = sum(weight * len(instance.fields.get(name) or "") for name, weight in featurizer.fields)
         return n * featurizer.items_a_character + len(instance.vector or ())
     return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)
 
@@ -163,8 +165,9 @@ def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) 
             values.fromlist(instance.values)
             ends.append(len(indices))
     except OverflowError:
-        fault = f"expected feature ids from 0 to {featurizer.n_features - 1}, found a larger one"
-        raise BadInstance(fault).with_path("indices") from None
+        raise BadInstance(
+            f"expected feature ids from 0 to {featurizer.n_features - 1}, found a larger one"
+        ).with_path("indices") from None
     return featurizer.transform_csr(
         np.frombuffer(ends, np.int64),
         np.frombuffer(indices, np.int64),
@@ -283,8 +286,9 @@ def divide_texts(
     rows = rows_of_chunks(chunks, ptr, transform, featurizer)
     is_unknown = np.zeros(len(chunks) + 1, np.int64)
     is_unknown[[chunk + 1 for chunk in unknown_rows(chunks, rows)]] = 1
-    n_unknown = np.diff(np.cumsum(is_unknown)[ptr])
-    return ChunkedRows(rows, ptr, np.flatnonzero(n_unknown == np.diff(ptr)).tolist())
+    return ChunkedRows(
+        rows, ptr, np.flatnonzero(np.diff(np.cumsum(is_unknown)[ptr]) == np.diff(ptr)).tolist()
+    )
 
 
 def search_chunked(
@@ -296,6 +300,13 @@ def search_chunked(
     """Search rows, and return one prediction for each instance."""
     if chunked.ptr is None:
         return search(chunked.rows, options)
-    threshold = options.threshold
-    least = served.thresholds.thresholds if isinstance(threshold, np.ndarray) else threshold
-    return search_chunks(search, chunked.rows, chunked.ptr, options, served.labels.n_names, least)
+    return search_chunks(
+        search,
+        chunked.rows,
+        chunked.ptr,
+        options,
+        served.labels.n_names,
+        served.thresholds.thresholds
+        if isinstance(options.threshold, np.ndarray)
+        else options.threshold,
+    )

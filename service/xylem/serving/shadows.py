@@ -16,13 +16,12 @@ from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.base import Limits, XylemError, log
 from xylem.serving.dialects.dialect import Body, Reply
 from xylem.serving.dialects.search import SearchDialect
 from xylem.serving.live.served import ServedVersion
-from xylem_store import StoreError
+from xylem_store import U8, StoreError
 
 TOPS = (1, 5)
 """The numbers of first labels that are compared."""
@@ -48,13 +47,14 @@ class ShadowCopy(NamedTuple):
         """Return how many bytes of memory it holds."""
         return len(self.body.message) + sum(map(len, self.answer.parts))
 
-    def answer_again(self, limits: Limits, stop: NDArray[np.uint8]) -> Reply:
+    def answer_again(self, limits: Limits, stop: U8) -> Reply:
         """Return the shadow's answer; when `stop` is set, only what is certain by then.
 
         Raises as `SearchDialect.answer_fully`.
         """
-        query = self.dialect.read(self.body, limits)
-        return self.dialect.answer_fully(query.compared(), self.shadow, stop)
+        return self.dialect.answer_fully(
+            self.dialect.read(self.body, limits).compared(), self.shadow, stop
+        )
 
 
 def compare(
@@ -174,10 +174,10 @@ class Shadows:
             seconds = time.perf_counter() - began
             if self._stop[0]:
                 return _outcome(copy, "slow", seconds)
-            label_lists: list[list[list[str]]] = []
-            for reply, served in ((copy.answer, copy.answered), (second_reply, copy.shadow)):
-                json = b"".join(reply.parts)
-                label_lists.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
+            label_lists = [
+                copy.dialect.first_labels(b"".join(reply.parts), reply.n_json, max(TOPS), served)
+                for reply, served in ((copy.answer, copy.answered), (second_reply, copy.shadow))
+            ]
             compared, agreed = compare(*label_lists) if label_lists[0] else NOT_COMPARED
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (
@@ -186,9 +186,13 @@ class Shadows:
         ):  # the shadow takes other instances, has no thresholds, or lacks a label
             pass
         except Exception as error:
-            name = copy.shadow.name
-            version = copy.shadow.version
-            log(logging.ERROR, "shadow_failed", model=name, version=version, error=error)
+            log(
+                logging.ERROR,
+                "shadow_failed",
+                model=copy.shadow.name,
+                version=copy.shadow.version,
+                error=error,
+            )
         return _outcome(copy, "failed", time.perf_counter() - began)
 
 

@@ -26,7 +26,8 @@ def check_served(model: Model) -> None:
     except (StoreError, XylemError, MemoryError):
         raise
     except Exception as error:
-        fault = f"{type(error).__name__}: {error}"[:200]
         raise Corrupt(
-            model.manifest.full_name, "a version that this release can serve", fault
+            model.manifest.full_name,
+            "a version that this release can serve",
+            f"{type(error).__name__}: {error}"[:200],
         ) from error

@@ -20,19 +20,19 @@ from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem_store import F32, I64, Manifest, TreeEnsemble
 
+# The start values that are tried, each with its own counters and thresholds: 20 bytes a label.
 STARTS = tuple(
     Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (2.0, 4.0, 10.0, 20.0)
 )
-"""The start values that are tried, each with its own counters and thresholds: 20 bytes a label."""
 
+# The bounds for the number of late rows, which are the last rows of the first pass.
+#
+# They are the share LATE_SHARE of all rows within these bounds. Start values are chosen by how good
+# their final thresholds are on the late rows: the trees are then most like those that are
+# published.
 LATE_SHARE = 0.2
 LATE_ROWS_MIN = 100
 LATE_ROWS_MAX = 1 << 16
-"""The bounds for the number of late rows, which are the last rows of the first pass.
-
-They are the share LATE_SHARE of all rows within these bounds. Start values are chosen by how good
-their final thresholds are on the late rows: the trees are then most like those that are published.
-"""
 
 
 class _Learner(NamedTuple):
@@ -43,17 +43,20 @@ class _Learner(NamedTuple):
     thresholds: F32
 
 
+# Returns the number of training rows of each label, int64[K], and of all rows.
 CountRows: TypeAlias = Callable[[], tuple[I64, int]]
-"""Returns the number of training rows of each label, int64[K], and of all rows."""
 
+# Returns a predictor of trees that are not a version yet, for rows of so many features.
 PredictorSoFar: TypeAlias = Callable[[TreeEnsemble, int], Searcher]
-"""Returns a predictor of trees that are not a version yet, for rows of so many features."""
 
 
 class ProgressiveThresholds:
     """Finds thresholds as an OnRows of a training; scores must be probabilities (link logistic).
 
-    n_rows  number of rows that have been counted
+    count     counts the training's rows
+    n_parts   in so many parts the first pass goes over the rows; none of the first is predicted
+    database  stores the thresholds
+    n_rows    number of rows that have been counted
 
     Memory: the model so far, predictions of 2^24 places at a time, the estimates and labels of
     LATE_ROWS_MAX rows, and 340 bytes a label.
@@ -68,10 +71,7 @@ class ProgressiveThresholds:
         threads: int,
         database: ThresholdDatabase,
     ) -> None:
-        """Take what counts the training's rows, and the database that stores the thresholds.
 
-        n_parts  in so many parts the first pass goes over the rows; none of the first is predicted
-        """
         self.n_rows = 0
         self._database = database
         self._count = count
@@ -133,10 +133,11 @@ class ProgressiveThresholds:
         `validation_macro_f` is of the late rows.
         """
         best = max(self._learners, key=self._macro_f)
-        version = manifest.model, manifest.version
         return {
             "method": "ofo",
-            "epoch": self._database.save(*version, self.tuned(), manifest.digest),
+            "epoch": self._database.save(
+                manifest.model, manifest.version, self.tuned(), manifest.digest
+            ),
             "rows": self.n_rows,
             "start": [best.start.a, best.start.b],
             "validation_macro_f": self._macro_f(best),
@@ -153,6 +154,7 @@ class ProgressiveThresholds:
     def _macro_f(self, learner: _Learner) -> float:
         """Return the macro-F of thresholds on the late rows, in percent."""
         estimates = self._late.all()
-        truth = LabelRows.join(self._truth)
         thresholds = np.maximum(learner.thresholds, estimates.floor)
-        return 100.0 * count_at(estimates, truth, thresholds).macro_f(USUAL_EMPTY)
+        return 100.0 * count_at(estimates, LabelRows.join(self._truth), thresholds).macro_f(
+            USUAL_EMPTY
+        )

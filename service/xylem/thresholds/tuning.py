@@ -97,9 +97,12 @@ def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
     }
     if outcome.rejected is not None:
         method, macro_f = outcome.rejected
-        fallback = "one threshold for all labels, which is kept"
-        note = f"{method} has less macro-F on the validation rows than {fallback}"
-        facts |= {"instead_of": method, "instead_of_macro_f": macro_f, "note": note}
+        facts |= {
+            "instead_of": method,
+            "instead_of_macro_f": macro_f,
+            "note": f"{method} has less macro-F on the validation rows than one threshold for all "
+            "labels, which is kept",
+        }
     return facts
 
 
@@ -114,21 +117,19 @@ def _f_facts(part: str, f: FMeasures) -> dict[str, float]:
 KAPPA = 0.01
 KAPPA_MIN = 1e-4
 KAPPA_MAX = 0.5
+# The kappa that stands for the best of `starts.C_GRID`, chosen on the validation rows.
 AUTO: Literal["auto"] = "auto"
-"""The kappa that stands for the best of `kappas.C_GRID`, chosen on the validation rows."""
 
+# Until the power is fitted, it is taken to be this share of the link's usual one.
+#
+# So too many scores are kept, of too low a probability, rather than too few.
 _POWER_SHARE = 0.75
-"""Until the power is fitted, it is taken to be this share of the link's usual one.
 
-So too many scores are kept, of too low a probability, rather than too few.
-"""
-
+# The model is asked for estimates at most so many times.
+#
+# It is asked again if the fitted power is so low that thresholds may lie below the estimates that
+# were kept.
 _ESTIMATE_PASSES_MAX = 3
-"""The model is asked for estimates at most so many times.
-
-It is asked again if the fitted power is so low that thresholds may lie below the estimates that
-were kept.
-"""
 
 
 @dataclass(frozen=True)
@@ -183,14 +184,14 @@ class TuneRequest:
         )
 
 
+# Called with a transaction and the report on the thresholds that it stores.
 OnKeep = Callable[[Connection, dict[str, Any]], None]
-"""Called with a transaction and the report on the thresholds that it stores."""
 
+# The default method: docs/thresholds.md says why.
 METHOD: Method = "ofo"
-"""The default method: docs/thresholds.md says why."""
 
+# One threshold for all labels, which every other method must reach on the validation rows.
 SINGLE_THRESHOLD: Method = "fta-one"
-"""One threshold for all labels, which every other method must reach on the validation rows."""
 
 ALL = "all"  # the name that stands for all methods
 
@@ -210,8 +211,7 @@ def request_of(
 
     Raises BadParameter.
     """
-    methods = methods or (METHOD,)
-    selected_methods: Any = METHODS if ALL in methods else tuple(methods)
+    selected_methods: Any = METHODS if ALL in (methods or ()) else tuple(methods or (METHOD,))
     checked_objective: Any = objective
     return TuneRequest(
         methods=selected_methods,
@@ -253,23 +253,19 @@ def tune_on(
     if request.objective != "macro":
         tuned = task.tuned(METHOD)
         figures = task.measure(tuned, valid)
-        test_figures = None if test is None else task.measure(tuned, test)
-        return [TuningOutcome(tuned, figures, test_figures)]
+        return [TuningOutcome(tuned, figures, test and task.measure(tuned, test))]
     single = task.tuned(SINGLE_THRESHOLD)
     single_f = task.measure(single, valid)
     outcomes = []
     for method in dict.fromkeys(request.methods):
-        tuned = single
-        figures = single_f
+        tuned = single if method == SINGLE_THRESHOLD else task.tuned(method)
+        figures = single_f if tuned is single else task.measure(tuned, valid)
         rejected = None
-        if method != SINGLE_THRESHOLD:
-            tuned = task.tuned(method)
-            figures = task.measure(tuned, valid)
-            if figures.macro_f < single_f.macro_f:
-                tuned = single
-                rejected = (method, figures.macro_f)
-                figures = single_f
-        test_figures = None if test is None else task.measure(tuned, test)
+        if figures.macro_f < single_f.macro_f:
+            rejected = (method, figures.macro_f)
+            tuned = single
+            figures = single_f
+        test_figures = test and task.measure(tuned, test)
         outcomes.append(TuningOutcome(tuned, figures, test_figures, kappa, rejected))
     return outcomes
 
@@ -290,19 +286,24 @@ def keep(
 
     Raises BadInput and DatabaseUnavailable: then nothing is stored.
     """
-    name = model.manifest.model
     version = model.manifest.version
     facts = [facts_of(outcome) for outcome in outcomes]
     with database.write() as connection:
-        head = lock_head(connection, name, version, model.manifest.digest)
+        head = lock_head(connection, model.manifest.model, version, model.manifest.digest)
         tuned = outcomes[0].tuned
         head = (
             put_shadow(connection, head, tuned)
             if shadow
             else replace_state(connection, head, TUNED, tuned)
         )
-        state = {"model": name, "version": version, "epoch": head.epoch, "shadow": shadow}
-        report = {**state, **facts[0], "methods": facts}
+        report = {
+            "model": model.manifest.model,
+            "version": version,
+            "epoch": head.epoch,
+            "shadow": shadow,
+            **facts[0],
+            "methods": facts,
+        }
         if on_keep is not None:
             on_keep(connection, report)
     return report
@@ -325,9 +326,11 @@ class _Task(NamedTuple):
         """Return the best kappa for a method; for this OFO is replayed on the estimates."""
 
         def find(estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
-            if method == "ofo":
-                return replay(estimates, truth, bounds, self._start(estimates, truth, bounds))
-            return self._find(method, estimates, truth, bounds)
+            return (
+                replay(estimates, truth, bounds, self._start(estimates, truth, bounds))
+                if method == "ofo"
+                else self._find(method, estimates, truth, bounds)
+            )
 
         self.on_progress("kappa", 0, 1)
         best = choose_kappa(
@@ -340,19 +343,28 @@ class _Task(NamedTuple):
         """Return the thresholds that a method finds."""
         estimates = self.estimates
         truth = self.valid.labels
-        empty = self.request.empty
         if method == "ofo":
             self.on_progress("start values", 0, 1)
             start = self._start(estimates, truth, self.bounds)
             self.on_progress("start values", 1, 1)
             counted = self.label_counts, self.n_training_rows
-            bounds = lower_bounds(*counted, truth.n_labels)
-            begun = Tuned.begin(self.request.objective, empty, start, bounds)
+            begun = Tuned.begin(
+                self.request.objective,
+                self.request.empty,
+                start,
+                lower_bounds(*counted, truth.n_labels),
+            )
             return learn(self.predictor, self.valid.rows, truth, begun, *counted, self.on_progress)
         self.on_progress(method, 0, 1)
         thresholds = self._find(method, estimates, truth, self.bounds)
         self.on_progress(method, 1, 1)
-        return Tuned(method, empty, self.read, thresholds, count_at(estimates, truth, thresholds))
+        return Tuned(
+            method,
+            self.request.empty,
+            self.read,
+            thresholds,
+            count_at(estimates, truth, thresholds),
+        )
 
     def _start(self, estimates: Estimates, truth: LabelRows, bounds: F32) -> Start:
         """Return the start values of OFO: those of the request, or the best of the grid.
@@ -376,18 +388,12 @@ class _Task(NamedTuple):
 
     def measure(self, tuned: Tuned, rows: Labelled) -> FMeasures:
         """Return how good thresholds are on some rows."""
-        thresholds = self.predictor.node_thresholds(tuned.thresholds)
-        n_rows = rows.rows.n_rows
-
-        def show(done: int) -> None:
-            self.on_progress(f"measure {tuned.method}", done, n_rows)
-
         decisions = predict_all(
             self.predictor,
             rows.rows,
-            thresholds,
+            self.predictor.node_thresholds(tuned.thresholds),
             self.request.threads,
-            show,
+            lambda done: self.on_progress(f"measure {tuned.method}", done, rows.rows.n_rows),
             tuned.aim.limit,
         )
         return f_measures(PredictedRows(*decisions), rows.truth, self.request.empty)
@@ -398,13 +404,12 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     manifest = model.manifest
     predictor = make_predictor(model)
     counted = counts_that_bound(model.arrays), manifest.data.rows
-    least = KAPPA if request.kappa == AUTO else request.kappa
-    kappa = np.maximum(lower_bounds(*counted, manifest.n_labels), np.float32(least))
+    kappa = np.maximum(
+        lower_bounds(*counted, manifest.n_labels),
+        np.float32(KAPPA if request.kappa == AUTO else request.kappa),
+    )
     read = start_for(manifest.link, model.arrays, manifest.data.rows)
     lenient_start = read._replace(power=max(POWER_MIN, _POWER_SHARE * read.power))
-
-    def show(done: int) -> None:
-        on_progress("estimates", done, valid.rows.n_rows)
 
     def ask(floor: F32) -> Estimates:
         keeper = EstimateKeeper(floor, request.estimates_max)
@@ -413,7 +418,7 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
             valid.rows,
             lambda: predictor.node_thresholds(keeper.floor),
             request.threads,
-            show,
+            lambda done: on_progress("estimates", done, valid.rows.n_rows),
         ):
             keeper.add(predictions.ptr, predictions.labels, predictions.scores)
         return keeper.all()
@@ -427,8 +432,16 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
             break
         lenient_start = lenient_start._replace(power=power)
     read = read._replace(power=power)
-    bounds = np.maximum(kappa, read.probability_of(estimates.floor))
-    return _Task(predictor, valid, estimates, bounds, *counted, read, request, on_progress)
+    return _Task(
+        predictor,
+        valid,
+        estimates,
+        np.maximum(kappa, read.probability_of(estimates.floor)),
+        *counted,
+        read,
+        request,
+        on_progress,
+    )
 
 
 def carried(
@@ -441,8 +454,7 @@ def carried(
     label_counts, n_rows  of the version, as `ofo.lower_bounds` takes them
     """
     counters = no_counts(n_labels)
-    bounds = lower_bounds(label_counts, n_rows, n_labels)
-    thresholds = thresholds_of(counters, tuned.start, bounds)
+    thresholds = thresholds_of(counters, tuned.start, lower_bounds(label_counts, n_rows, n_labels))
     thresholds[unchanged] = tuned.thresholds[unchanged]
     for new_counter, old_counter in zip(counters, tuned.counters, strict=True):
         new_counter[unchanged] = old_counter[unchanged]
@@ -466,10 +478,15 @@ def learn(
 
     label_counts, n_rows  as `ofo.lower_bounds` takes them
     """
-    counts = np.empty(0, np.int64) if label_counts is None else label_counts
-    moving = ThresholdCounters(begun, predictor, counts, n_rows)
-    arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
-    events = instances_of(SparseRows(*arrays, rows.n_features), truth)
+    moving = ThresholdCounters(
+        begun, predictor, np.empty(0, np.int64) if label_counts is None else label_counts, n_rows
+    )
+    events = instances_of(
+        SparseRows(
+            writeable(rows.indptr), writeable(rows.indices), writeable(rows.values), rows.n_features
+        ),
+        truth,
+    )
     for first in range(0, rows.n_rows, 100):
         on_progress("ofo", first, rows.n_rows)
         moving.count(events, np.arange(first, min(first + 100, rows.n_rows)))

@@ -16,13 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from xylem.base import Calls, LabelRows, inverse, offsets
+from xylem.evaluation import rows_of
 from xylem.trainers.classifiers import (
     SOLVERS,
     Solve,
     SolverOptions,
     TileRange,
+    WeightsOfTile,
     aligned,
     chunk_of,
+    costs_of_rows,
     count_positives,
     every_child,
     members_of,
@@ -36,15 +39,13 @@ from xylem.trainers.representations import rows_by_label
 from xylem.trainers.shape import Shape
 from xylem.trainers.size import count_used
 from xylem.trainers.source import JoinedRows, RowsHandle, Tools, TrainingSet, derived_seed
-from xylem.trainers.tile_weights import WeightsOfTile, costs_of_rows
 from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.weighing import scale_features
 from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 
+# Most passes over all blocks; later passes change little
+# (docs/adr/0020-steps-and-who-runs-them.md has figures).
 PASSES_MAX = 20
-"""Most passes over all blocks; later passes change little
-(docs/adr/0020-steps-and-who-runs-them.md has figures).
-"""
 
 
 class _Work(NamedTuple):
@@ -70,8 +71,7 @@ def _plan_nodes(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]
     its labels.
     """
     rows = blocks.census.label_rows[shape.labels]
-    nonzeros = blocks.census.label_nonzeros[shape.labels]
-    ends = offsets(8 * (nonzeros + 3 * rows))
+    ends = offsets(8 * (blocks.census.label_nonzeros[shape.labels] + 3 * rows))
     n_bytes = np.minimum(ends[shape.last] - ends[shape.first], 8 * blocks.census.n_entries)
     is_top = n_bytes > blocks.memory_bytes
     inner = shape.inner
@@ -101,14 +101,9 @@ def _split(block: RowsHandle, place: I32, group: I64, n_groups: int) -> list[Tra
     """
     data = block.get()
     label_group = group[place[data.labels.indices]]
-    keys = np.unique((label_group * data.n_rows + _row_of_each(data.labels))[label_group >= 0])
+    keys = np.unique((label_group * data.n_rows + rows_of(data.labels.indptr))[label_group >= 0])
     ends = np.searchsorted(keys, np.arange(n_groups + 1) * data.n_rows).tolist()
     return [data.take(keys[first:last] % data.n_rows) for first, last in pairwise(ends)]
-
-
-def _row_of_each(labels: LabelRows) -> I32:
-    """Return the row of each entry of `labels.indices`."""
-    return np.repeat(np.arange(labels.n_rows, dtype=np.int32), np.diff(labels.indptr))
 
 
 @dataclass(frozen=True)
@@ -140,7 +135,6 @@ class _SolveWork:
         rows = scale_features(data.rows, self.scale)
         members = members_of(*rows_by_label(data.labels), self.shape.labels)
         del data
-        trained = every_child(self.shape, work.nodes)
         solve = Solve(
             rows=rows,
             shape=self.shape,
@@ -148,11 +142,13 @@ class _SolveWork:
             solving=self.solving,
             seed=self.seed,
             n_root=self.n_root,
-            trained=trained,
+            trained=every_child(self.shape, work.nodes),
         )
         workspace = np.zeros(rows.n_rows, np.int32), rank
-        pieces = [TileRange(node, 0, solve.n_tiles(node)) for node in work.nodes]
-        return [chunk_of(solve.run(piece, workspace, stop)) for piece in pieces]
+        return [
+            chunk_of(solve.run(TileRange(node, 0, solve.n_tiles(node)), workspace, stop))
+            for node in work.nodes
+        ]
 
     def _rows_in(
         self, labels: LabelRows, node: int, bounds: I64
@@ -163,21 +159,21 @@ class _SolveWork:
         The bits are of the children in `bounds` for which the row is positive.
         """
         leaf = self.place[labels.indices]
-        row = _row_of_each(labels)
+
         is_below = (leaf >= self.shape.first[node]) & (leaf < self.shape.last[node])
-        node_rows, position = np.unique(row[is_below], return_inverse=True)
+        node_rows, position = np.unique(
+            rows_of(labels.indptr)[is_below].astype(np.int32), return_inverse=True
+        )
         child = np.searchsorted(bounds, leaf[is_below], "right") - 1
         in_tile = (child >= 0) & (child < len(bounds) - 1)
         positive = np.zeros(len(node_rows), np.uint16)
         np.bitwise_or.at(positive, position[in_tile], (1 << child[in_tile]).astype(np.uint16))
-        weights = None
-        if labels.weights is not None:
-            weights = WeightsOfTile.of_entries(
-                labels.weights.rows[node_rows],
-                position[in_tile],
-                child[in_tile],
-                labels.weights.labels[is_below][in_tile],
-            )
+        weights = labels.weights and WeightsOfTile.of_entries(
+            labels.weights.rows[node_rows],
+            position[in_tile],
+            child[in_tile],
+            labels.weights.labels[is_below][in_tile],
+        )
         return node_rows, positive, weights
 
     def _solve_top(self, work: _Work, duals: int, rank: I32, stop: U8) -> Chunk:
@@ -198,8 +194,9 @@ class _SolveWork:
         for block in blocks:
             node_rows, positive, row_weights = self._rows_in(block.get().labels, node, bounds)
             n_rows.append(len(node_rows))
-            is_positive = positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1
-            n_block, n_block_positive = count_positives(is_positive, None, row_weights)
+            n_block, n_block_positive = count_positives(
+                positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1, None, row_weights
+            )
             n_positive += n_block_positive
             n_all += n_block
         costs = solving.costs_at(self.n_root, n_all, n_positive)
@@ -219,23 +216,23 @@ class _SolveWork:
                 n = len(node_rows)
                 problem = localise(rows, node_rows, rank, *NO_ROOM)
                 block_features = np.append(problem.used, self.n_features)
-                spaces = (
-                    aligned(len(block_features)),
-                    aligned(n),
-                    np.empty(n, np.int32),
-                    np.empty(n, np.uint16),
+                tile = Tile(
+                    positive=positive,
+                    weights=aligned(len(block_features)),
+                    alpha=aligned(n),
+                    order=np.empty(n, np.int32),
+                    active=np.empty(n, np.uint16),
                 )
-                tile = Tile(positive, *spaces)
                 tile.weights[:] = weights[block_features]
                 offset = int(ends[number]) * LANES * tile.alpha.itemsize
                 os.preadv(duals, [tile.alpha.data], offset)
                 old_alpha = tile.alpha.copy()
                 solver_options = (solving.eps, 1, derived_seed(*words, number), stop)
                 row_costs = costs_of_rows(costs, row_weights)
-                solve = SOLVERS[solving.loss]
-                unfinished |= max(
-                    0, -int(solve(problem, tile, n_children, row_costs, *solver_options))
+                epochs = SOLVERS[solving.loss](
+                    problem, tile, n_children, row_costs, *solver_options
                 )
+                unfinished |= max(0, -int(epochs))
                 weights[block_features] = np.where(moves, tile.weights, weights[block_features])
                 os.pwrite(duals, np.where(moves, tile.alpha, old_alpha).data, offset)
                 # frees the memory before the next block is loaded
@@ -272,8 +269,11 @@ def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
     def done(work: _Work, counts: list[int]) -> None:
         used[work.nodes] = counts
 
-    firsts = [work for work in works if work.tile <= 0]
-    tools.crew.steps(Calls(_count_features, (mixed, shape, blocks.census.n_features)), firsts, done)
+    tools.crew.steps(
+        Calls(_count_features, (mixed, shape, blocks.census.n_features)),
+        [work for work in works if work.tile <= 0],
+        done,
+    )
     return used
 
 
@@ -339,7 +339,6 @@ def train_blocks(
     and 76 bytes a feature.
     """
     works, place, mixed = _divide_tree(blocks, shape, tools)
-    n_children = np.diff(shape.child_ptr)
     chunks: list[Chunk | None] = [None] * len(shape.first)
     tiles: dict[int, list[tuple[Chunk, I32]]] = {
         work.nodes[0]: [] for work in works if work.tile >= 0
@@ -349,18 +348,26 @@ def train_blocks(
     def done(work: _Work, solved: list[Chunk]) -> None:
         nonlocal n_done
         if work.tile >= 0:
-            children = work.tile * LANES + np.arange(len(solved[0].bias), dtype=np.int32)
-            tiles[work.nodes[0]].append((solved[0], children))
+            tiles[work.nodes[0]].append(
+                (solved[0], work.tile * LANES + np.arange(len(solved[0].bias), dtype=np.int32))
+            )
         else:
             for node, chunk in zip(work.nodes, solved, strict=True):
                 chunks[node] = chunk
         n_done += 1
         tools.progress("classifiers", n_done, len(works))
 
-    counts = blocks.census.weighed.labelled, blocks.census.n_features
-    tools.crew.steps(
-        _SolveWork(mixed, shape, place, scale, solving, tools.seed, *counts), works, done
+    solve = _SolveWork(
+        blocks=mixed,
+        shape=shape,
+        place=place,
+        scale=scale,
+        solving=solving,
+        seed=tools.seed,
+        n_root=blocks.census.weighed.labelled,
+        n_features=blocks.census.n_features,
     )
+    tools.crew.steps(solve, works, done)
     for node, parts in tiles.items():
-        chunks[node] = merge_chunks(parts, int(n_children[node]))
+        chunks[node] = merge_chunks(parts, int(shape.child_ptr[node + 1] - shape.child_ptr[node]))
     return chunks

@@ -1,10 +1,8 @@
 """Training of the classifiers of a label tree: one-versus-rest for the children of each node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -23,12 +21,12 @@ from xylem.trainers.kernels.problem import (
 from xylem.trainers.kernels.solver import Tile, solve_logistic, solve_one, solve_squared_hinge
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Tools, derived_seed
-from xylem.trainers.tile_weights import WeightsOfTile, costs_of_rows
 from xylem_store import F32, F64, I32, I64, LANES, U8, U16, Chunk
 
 Loss = Literal["squared_hinge", "logistic"]
+
+# The solver that trains the classifiers of a tile, for each loss.
 SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
-"""The solver that trains the classifiers of a tile, for each loss."""
 
 # a piece of work has about this many visits (a tile visits each row once an epoch), or one tile
 _PIECE = 2_000_000
@@ -87,9 +85,11 @@ class Members(NamedTuple):
 
     def n_rows(self) -> float:
         """Return the number of rows with a label; if they have weights, the sum of these."""
-        if self.weights is None:
-            return int(np.count_nonzero(np.bincount(self.rows)))
-        return float(self.weights.rows[np.unique(self.rows)].sum(dtype=np.float64))
+        return (
+            int(np.count_nonzero(np.bincount(self.rows)))
+            if self.weights is None
+            else float(self.weights.rows[np.unique(self.rows)].sum(dtype=np.float64))
+        )
 
     ptr: I64
     rows: I32
@@ -109,6 +109,38 @@ class RowSample(NamedTuple):
     is_old: U8
     weight: F32
     old_members: Members
+
+
+class WeightsOfTile(NamedTuple):
+    """How much the n rows of a node count for the children of a tile.
+
+    rows   float32[n]         as negatives
+    lanes  float32[n, LANES]  for each child; lanes beyond the last child are those of negatives
+    """
+
+    rows: F32
+    lanes: F32
+
+    @classmethod
+    def of_entries(cls, rows: F32, position: I64, lane: I64, weight: F32) -> Self:
+        """Return the weights; a row counts for a child as its label of the largest weight does.
+
+        position, lane, weight  of each label of the children: its row, its child and its weight
+        """
+        lanes = np.repeat(rows, LANES)
+        cells = position * LANES + lane
+        lanes[cells] = 0
+        np.maximum.at(lanes, cells, weight)
+        return cls(rows, lanes.reshape(-1, LANES))
+
+
+def costs_of_rows(costs: F32, weights: WeightsOfTile | None) -> F32:
+    """Return the costs of a tile as solvers take them: float32[n, LANES], or of all rows alike.
+
+    costs    float32[LANES], of a row of weight 1
+    weights  of the rows; None: all are 1
+    """
+    return costs[None] if weights is None else costs * weights.lanes
 
 
 def count_positives(
@@ -177,9 +209,8 @@ def members_of(ptr: I64, rows: I32, weights: Any, labels: I32) -> Members:
     """Return the members of `labels`, given the rows of all labels (`rows_by_label`)."""
     counts = np.diff(ptr)[labels]
     entries = ranges(ptr[labels], counts)
-    if weights is not None:
-        weights = weights._replace(labels=weights.labels[entries])
-    return Members(offsets(counts), rows[entries], weights)
+    of_entries = weights and weights._replace(labels=weights.labels[entries])
+    return Members(offsets(counts), rows[entries], of_entries)
 
 
 def every_child(shape: Shape, nodes: Iterable[int]) -> dict[int, ChildTraining]:
@@ -273,8 +304,10 @@ class Solve:
         return -(-len(self.trained[node].children) // LANES)
 
     def _carried(self, node: int) -> int:
-        members = self.members
-        return int(members.ptr[members.end(self.shape, node)] - members.ptr[self.shape.first[node]])
+        return int(
+            self.members.ptr[self.members.end(self.shape, node)]
+            - self.members.ptr[self.shape.first[node]]
+        )
 
     def visits(self, piece: TileRange) -> int:
         """Return an upper bound on the visits of rows in an epoch of a piece."""
@@ -313,7 +346,6 @@ class Solve:
 
     def run(self, piece: TileRange, workspace: tuple[I32, I32], stop: U8) -> list[TileWeights]:
         """Return the weights of each tile of a piece."""
-        rows = self.rows
         solving = self.solving
         training = self.trained[piece.node]
         place, rank = workspace
@@ -330,7 +362,7 @@ class Solve:
         else:
             node_rows = sample.rows
             place[node_rows] = np.arange(1, len(node_rows) + 1)
-        problem: Problem = localise(rows, node_rows, rank, *NO_ROOM)
+        problem: Problem = localise(self.rows, node_rows, rank, *NO_ROOM)
         n_rows = len(node_rows)
         n_used = len(problem.used)
         ascending = np.argsort(problem.used)
@@ -371,13 +403,11 @@ class Solve:
                 stop,
             )
             if training.old is None and sample is not None:
-                child_problems = zip(
-                    is_positive, costs[:n_children, None] * sample.weight, strict=True
-                )
+                child_costs = costs[:n_children, None] * sample.weight
                 weights = np.stack(
                     [
                         solve_one(problem, *child_problem, *solver_options)
-                        for child_problem in child_problems
+                        for child_problem in zip(is_positive, child_costs, strict=True)
                     ],
                     axis=1,
                 )
@@ -387,14 +417,16 @@ class Solve:
             if training.old is not None:
                 lane = np.where(training.place // LANES == number, training.place % LANES, -1)
                 unpack_tile(
-                    training.old, lane, inverse(problem.used, rows.n_features), tile.weights
+                    training.old, lane, inverse(problem.used, self.rows.n_features), tile.weights
                 )
                 tile.weights[n_used, lane[lane >= 0]] = training.old.bias[lane >= 0]
-                old_rows = no_old_rows(n_rows)
-                if sample is not None:
-                    old_rows = OldRows(
+                old_rows = (
+                    no_old_rows(n_rows)
+                    if sample is None
+                    else OldRows(
                         positive(sample.old_members, tile_children), sample.is_old, sample.weight
                     )
+                )
                 refine(
                     problem,
                     tile,
@@ -433,9 +465,10 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
         keys.append((chunk.feature.astype(np.int64) * n_children + child)[child >= 0])
         weights.append(chunk.weight[child >= 0])
     key = np.concatenate(keys)
-    weight = np.concatenate(weights)
     order = np.argsort(key, kind="stable")  # fast here: a stable sort merges sorted runs
-    return Chunk.from_weights(*np.divmod(key[order], n_children), weight[order], bias)
+    return Chunk.from_weights(
+        *np.divmod(key[order], n_children), np.concatenate(weights)[order], bias
+    )
 
 
 def solved_of(

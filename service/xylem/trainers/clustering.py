@@ -3,7 +3,6 @@
 import math
 from bisect import bisect_right
 from itertools import chain, pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,26 +14,18 @@ from xylem_store import I32, I64
 
 STAGE = "clustering"
 
+# A part of at most this many labels is halved down to the leaves in one step; the halvings of
+# larger parts are one step for each level.
 SUBTREE = 8192
-"""A part of at most this many labels is halved down to the leaves in one step; the halvings of
-larger parts are one step for each level.
-"""
 
+# A part of the labels to cluster: (start of the part, its labels, number of clusters, seed).
 _Part = tuple[int, I32, int, int]
-"""A part of the labels to cluster: (start of the part, its labels, number of clusters, seed)."""
 
+# A halving of a part of the labels: (start, start of the second half, end, seed).
 _Halving = tuple[int, int, int, int]
-"""A halving of a part of the labels: (start, start of the second half, end, seed)."""
 
+# A part of the labels to halve: (start, its labels, its halvings with the upper levels first).
 _Subtree = tuple[int, I32, list[_Halving]]
-"""A part of the labels to halve: (start, its labels, its halvings with the upper levels first)."""
-
-
-class _Clusters(NamedTuple):
-    """The clusters of a part: its labels ordered by cluster, and the bounds of the clusters."""
-
-    members: I32
-    bounds: I64
 
 
 def _halve(item: _Subtree, vectors: SparseRows) -> I32:
@@ -49,11 +40,12 @@ def _halve(item: _Subtree, vectors: SparseRows) -> I32:
     return members
 
 
-def _divide(part: _Part, vectors: SparseRows) -> _Clusters:
-    """Divide a part of the labels into clusters."""
+def _divide(part: _Part, vectors: SparseRows) -> tuple[I32, I64]:
+    """Return the labels of a part ordered by cluster, and the bounds of the clusters."""
     _, members, n_clusters, seed = part
-    rank = np.zeros(vectors.n_features, np.int32)
-    return _Clusters(members, kmeans(vectors, members, n_clusters, seed, rank))
+    return members, kmeans(
+        vectors, members, n_clusters, seed, np.zeros(vectors.n_features, np.int32)
+    )
 
 
 def _halvings(n_labels: int, n_levels: int, seed: int) -> tuple[list[I64], list[list[_Halving]]]:
@@ -111,12 +103,15 @@ def balanced_shape(
         part_halvings: list[list[_Halving]] = [[] for _ in parts]
         for halving in chain.from_iterable(halvings_of[level:last]):
             part_halvings[bisect_right(parts, halving[0]) - 1].append(halving)
-        items = (
-            (start, labels[start:end].copy(), part_halvings[part])
-            for part, (start, end) in enumerate(pairwise(parts))
-            if part_halvings[part]
+        tools.crew.steps(
+            halve,
+            (
+                (start, labels[start:end].copy(), part_halvings[part])
+                for part, (start, end) in enumerate(pairwise(parts))
+                if part_halvings[part]
+            ),
+            done,
         )
-        tools.crew.steps(halve, items, done)
         tools.progress(STAGE, last, halvings)
         level = last
     return join(labels, [bounds_of[level] for level in range(1, halvings + 1) if level in cuts])
@@ -139,20 +134,28 @@ def kmeans_shape(
     divide = Calls(_divide, (vectors,))
     inner: list[I64] = []
 
-    def done(part: _Part, clusters: _Clusters) -> None:
-        labels[part[0] : part[0] + len(clusters.members)] = clusters.members
-        inner.append(clusters.bounds + part[0])
+    def done(part: _Part, clusters: tuple[I32, I64]) -> None:
+        labels[part[0] : part[0] + len(clusters[0])] = clusters[0]
+        inner.append(clusters[1] + part[0])
 
     bounds = np.array([0, len(labels)])
     levels = []
     for level in range(depth - 1):
         inner.append(bounds)
         large = np.flatnonzero(np.diff(bounds) > leaf_size).tolist()
-        parts = (
-            (start, labels[start : bounds[p + 1]].copy(), arity, derived_seed(tools.seed, level, p))
-            for p, start in zip(large, bounds[large].tolist(), strict=True)
+        tools.crew.steps(
+            divide,
+            (
+                (
+                    start,
+                    labels[start : bounds[p + 1]].copy(),
+                    arity,
+                    derived_seed(tools.seed, level, p),
+                )
+                for p, start in zip(large, bounds[large].tolist(), strict=True)
+            ),
+            done,
         )
-        tools.crew.steps(divide, parts, done)
         tools.progress(STAGE, level + 1, depth - 1)
         divided = np.unique(np.concatenate(inner))
         if len(divided) == len(bounds):

@@ -67,11 +67,10 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
         block = TrainingSet.join(batch)
         n_bytes = 8 * np.diff(block.rows.indptr)
         if n_bytes.max(initial=0) > memory_mib << 20:
-            fault = (
-                f"expected rows of at most memory_mib={memory_mib} MiB, found "
-                f"{n_bytes.max():,} bytes"
+            raise BadData(
+                f"row {n_read + n_bytes.argmax() + 1}: expected rows of at most "
+                f"memory_mib={memory_mib} MiB, found {n_bytes.max():,} bytes"
             )
-            raise BadData(f"row {n_read + n_bytes.argmax() + 1}: {fault}")
         handles.append(tools.crew.hold(block))
         n_read += block.n_rows
         tools.progress(STAGE, n_read, census.n_rows)
@@ -79,10 +78,11 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
 
 
 def _deal(block: RowsHandle, seed: int, n_parts: int) -> list[TrainingSet]:
-    """Deal the rows of a block at random to n_parts parts."""
     data = block.get()
-    order = np.random.default_rng(seed).permutation(data.n_rows)
-    return [data.take(np.sort(part)) for part in np.array_split(order, n_parts)]
+    return [
+        data.take(np.sort(part))
+        for part in np.array_split(np.random.default_rng(seed).permutation(data.n_rows), n_parts)
+    ]
 
 
 def deal_blocks(blocks: Blocks, tools: Tools) -> list[RowsHandle]:
@@ -92,8 +92,9 @@ def deal_blocks(blocks: Blocks, tools: Tools) -> list[RowsHandle]:
     forgotten while the next ones are learnt.
     """
     n_blocks = len(blocks.handles)
-    deal = Calls(_deal, (derived_seed(tools.seed, n_blocks), n_blocks))
-    parts = tools.crew.split(deal, blocks.handles, n_blocks)
+    parts = tools.crew.split(
+        Calls(_deal, (derived_seed(tools.seed, n_blocks), n_blocks)), blocks.handles, n_blocks
+    )
     return [JoinedRows(block_parts) for block_parts in zip(*parts, strict=True)]
 
 
@@ -119,9 +120,7 @@ def _add_sums(block_sums: tuple[ValueHandle[SparseRows], ...]) -> SparseRows:
 
     The sums are added from the first block to the last.
     """
-    total: Any = 0
-    for part in block_sums:
-        total = total + matrix_of(part.get())
+    total: Any = reduce(add, (matrix_of(part.get()) for part in block_sums))
     total.sort_indices()
     return unit_vectors(total)
 
@@ -133,8 +132,10 @@ def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
     """
     if idf == "no":
         return None
-    counts = tools.crew.mapped(Calls(_count_features), blocks.handles)
-    return with_tail(reduce(add, counts).factors(idf), blocks.census.tail)
+    return with_tail(
+        reduce(add, tools.crew.mapped(Calls(_count_features), blocks.handles)).factors(idf),
+        blocks.census.tail,
+    )
 
 
 def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:

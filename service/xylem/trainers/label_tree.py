@@ -56,9 +56,7 @@ def prune_of(prune: Prune, mean: float) -> float:
     are similar, so this sum grows as sqrt(n) (docs/trainers/label-tree.md has figures). Therefore
     `auto` lowers the bound as 1 / sqrt(n), for more than 300 features.
     """
-    if prune != "auto":
-        return prune
-    return _USUAL * min(1.0, sqrt(_FEATURES / max(1.0, mean)))
+    return prune if prune != "auto" else _USUAL * min(1.0, sqrt(_FEATURES / max(1.0, mean)))
 
 
 class ClassifierParameters(Parameters):
@@ -110,17 +108,14 @@ class ClassifierParameters(Parameters):
 
         tail  as in SparseRows
         """
-        loss: Any = self.loss
-        cost = self.cost or (8.0 if loss == "logistic" else 0.5)
-        prune = prune_of(self.prune, n_nonzeros / max(1, n_rows) - tail)
         return SolverOptions(
-            loss=loss,
-            cost=cost,
+            loss=self.loss,
+            cost=self.cost or (8.0 if self.loss == "logistic" else 0.5),
             cost_decay=self.cost_decay,
             rare_decay=self.rare_decay,
             eps=self.eps,
             epochs_max=self.max_epochs,
-            prune=prune,
+            prune=prune_of(self.prune, n_nonzeros / max(1, n_rows) - tail),
             tail=tail,
         )
 
@@ -182,35 +177,39 @@ def _shapes_of_rows(
 ) -> Iterator[tuple[Tools, Shape, Members]]:
     """Yield (tools of the tree, shape, members) of each tree of rows in memory."""
     ptr, rows, weights = rows_by_label(data.labels)
-    labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
-
-    def represent() -> SparseRows:
+    for tree_tools, shape in _shapes(
+        np.flatnonzero(np.diff(ptr)).astype(np.int32),
         # by words alone: so vectors leave the tree as it is, and clustering costs what it cost
-        return label_representations(data.rows.without_tail(), data.labels, tools)
-
-    for tree_tools, shape in _shapes(labels, represent, p, tools):
+        lambda: label_representations(data.rows.without_tail(), data.labels, tools),
+        p,
+        tools,
+    ):
         yield tree_tools, shape, members_of(ptr, rows, weights, shape.labels)
 
 
 def _cluster_labels(
     vectors: SparseRows, labels: I32, p: LabelTreeParameters, tools: Tools
 ) -> Shape:
-    if p.clustering == "balanced":
-        return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
-    return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
+    return (
+        balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
+        if p.clustering == "balanced"
+        else kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
+    )
 
 
 def grow(
     weighed: Weighed, shape: Shape, members: Members, solving: SolverOptions, tools: Tools
 ) -> Tree:
     """Train the classifiers of a shape on weighed rows; return a tree that scores original rows."""
-    chunks = train_classifiers(weighed.rows, shape, members, solving, tools)
-    return _tree_of(weighed, shape, chunks)
+    return _tree_of(weighed, shape, train_classifiers(weighed.rows, shape, members, solving, tools))
 
 
 def _tree_of(weighed: Weighed, shape: Shape, chunks: list[Chunk | None]) -> Tree:
-    plain = [chunk and weighed.plain_chunk(chunk) for chunk in chunks]
-    return Tree(shape.child_ptr, shape.node_label, plain)
+    return Tree(
+        shape.child_ptr,
+        shape.node_label,
+        [chunk and weighed.plain_chunk(chunk) for chunk in chunks],
+    )
 
 
 def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> Trained:
@@ -236,8 +235,9 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
             _tree_of(weighed, shape, train_blocks(blocks, shape, scale, solving, tree_tools))
             for tree_tools, shape in shapes
         ]
-    link = parameters.model_link()
-    return Trained.from_trees(trees, len(census.label_rows), census.n_features, link, parameters)
+    return Trained.from_trees(
+        trees, len(census.label_rows), census.n_features, parameters.model_link(), parameters
+    )
 
 
 def _shapes_of_blocks(
@@ -257,8 +257,11 @@ def estimate_label_tree(
 ) -> SizeEstimate:
     """Return a bound on the size of the model that `fit_label_tree` would train on these rows."""
     data = data._replace(rows=weigh(data.rows, parameters.idf, data.labels.weights).rows)
-    shapes = [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)]
-    return estimate_size(data, shapes, tools)
+    return estimate_size(
+        data,
+        [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)],
+        tools,
+    )
 
 
 def _estimate_blocks(
@@ -269,9 +272,13 @@ def _estimate_blocks(
     Raises BadData.
     """
     blocks, _, shapes = _shapes_of_blocks(source, parameters, tools)
-    counted = ((shape, features_used(blocks, shape, tree_tools)) for tree_tools, shape in shapes)
-    sizes = blocks.census.n_features, len(blocks.census.label_rows)
-    return size_of(counted, getattr(parameters, "trees", 1), *sizes, tools)
+    return size_of(
+        ((shape, features_used(blocks, shape, tree_tools)) for tree_tools, shape in shapes),
+        getattr(parameters, "trees", 1),
+        blocks.census.n_features,
+        len(blocks.census.label_rows),
+        tools,
+    )
 
 
 def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Regrowth:
@@ -281,16 +288,19 @@ def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Reg
         return members_of(*rows_by_label(labels), shape.labels)
 
     def divide(vectors: SparseRows, labels: I32, tools: Tools) -> Shape:
-        p = parameters
         return (
-            _cluster_labels(vectors, labels, p, tools)
-            if isinstance(p, LabelTreeParameters)
+            _cluster_labels(vectors, labels, parameters, tools)
+            if isinstance(parameters, LabelTreeParameters)
             else join(labels, [])
         )
 
-    group_max = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX
-    solving = parameters.solving(rows.n_rows, len(rows.indices), rows.tail)
-    return Regrowth(solving, parameters.idf, members, divide, group_max)
+    return Regrowth(
+        parameters.solving(rows.n_rows, len(rows.indices), rows.tail),
+        parameters.idf,
+        members,
+        divide,
+        2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX,
+    )
 
 
 LABEL_TREE: TrainerSpec[Any] = TrainerSpec(

@@ -38,13 +38,14 @@ from xylem.trainers.source import (
     RowSource,
     Tools,
     TrainingSet,
+    WholeRows,
     all_rows,
     check_training_set,
 )
 from xylem.trainers.spec import Regrows, Trained, TrainerSpec
-from xylem.trainers.whole_rows import WholeRows
 from xylem_store import Manifest, Model
 
+# The trainers of Xylem itself, by the name that is used on the command line.
 TRAINERS: dict[str, TrainerSpec[Any]] = {
     spec.name: spec
     for spec in (
@@ -59,13 +60,11 @@ TRAINERS: dict[str, TrainerSpec[Any]] = {
         LEARNED_TREE,
     )
 }
-"""The trainers of Xylem itself, by the name that is used on the command line."""
 
+# For each way to read rows, what a trainer that reads in this way can do.
+#
+# They are ordered by their demands on the source, the least demanding last.
 _READS = {"rows": "trains in memory", "passes": "can stream", "once": "learns from standard input"}
-"""For each way to read rows, what a trainer that reads in this way can do.
-
-They are ordered by their demands on the source, the least demanding last.
-"""
 
 GROUP = "xylem.trainers"
 
@@ -81,11 +80,12 @@ def installed() -> dict[str, tuple[EntryPoint, ...]]:
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, _source(point))):
         points_by_name[point.name] = (*points_by_name.get(point.name, ()), point)
     for name in sorted(points_by_name.keys() & TRAINERS.keys()):
-        source = _sources(points_by_name[name])
-        detail = (
-            f"trainer {name}: expected another name, found that of a trainer of Xylem in {source}"
+        log(
+            logging.WARNING,
+            "trainer_refused",
+            detail=f"trainer {name}: expected another name, found that of a trainer of Xylem in "
+            f"{_sources(points_by_name[name])}",
         )
-        log(logging.WARNING, "trainer_refused", detail=detail)
     return points_by_name
 
 
@@ -98,15 +98,17 @@ def _load(name: str) -> TrainerSpec[Any]:
     """
     points = installed()[name]
     if len(points) > 1:
-        message = f"trainer {name}: expected one distribution to have it, found {_sources(points)}"
-        raise BadParameter(message)
+        raise BadParameter(
+            f"trainer {name}: expected one distribution to have it, found {_sources(points)}"
+        )
     (point,) = points
     prefix = f"trainer {name} of {_source(point)}"
     try:
         spec = point.load()
     except Exception as error:  # whatever the code of another package raises
-        cause = f"{type(error).__name__}: {error}"
-        raise BadParameter(f"{prefix}: expected to import {point.value}, found {cause}") from error
+        raise BadParameter(
+            f"{prefix}: expected to import {point.value}, found {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(spec, TrainerSpec):
         raise BadParameter(
             f"{prefix}: expected a TrainerSpec in {point.value}, found {type(spec).__name__}"
@@ -138,8 +140,9 @@ def trainer(name: str) -> TrainerSpec[Any]:
     if name in points:
         return _load(name)
     names = dict.fromkeys([*TRAINERS, *points])
-    hint = did_you_mean(name, names)
-    raise BadParameter(f"trainer: expected one of {', '.join(names)}, found {name!r}{hint}")
+    raise BadParameter(
+        f"trainer: expected one of {', '.join(names)}, found {name!r}{did_you_mean(name, names)}"
+    )
 
 
 def parse_parameters(name: str, items: Sequence[str]) -> Parameters:
@@ -162,25 +165,27 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
     propagates.
     """
     spec = _check_trainer(name, parameters, tools)
-    passes = tools.passes
     if not _can_read(spec, source):
-        trainer_names = ", ".join(
-            spec.name for spec in TRAINERS.values() if _can_read(spec, source)
-        )
+        readers = _trainers_that(lambda spec: _can_read(spec, source))
         raise BadParameter(
-            f"trainer: expected one that {_READS[source.reads]}, {trainer_names}; found {name}"
+            f"trainer: expected one that {_READS[source.reads]}, {readers}; found {name}"
         )
     if tools.on_rows is not None and not spec.shows:
-        shows = ", ".join(spec.name for spec in TRAINERS.values() if spec.shows)
-        raise BadParameter(f"thresholds: expected a trainer of {shows}, found {name}")
+        showing = _trainers_that(lambda spec: spec.shows)
+        raise BadParameter(f"thresholds: expected a trainer of {showing}, found {name}")
     if isinstance(source, MemorySource):
         check_training_set(source.data)
     trained = spec.fit(_as_learnt(spec, parameters, source, tools.seed), parameters, tools)
     plan = spec.plan(parameters)
-    if plan is None or not 0 < passes.until < plan.passes:
+    if plan is None or not 0 < tools.passes.until < plan.passes:
         return trained
-    warning = f"stopped after pass {passes.until} of {plan.passes}: continue with train --from"
-    return replace(trained, warnings=[*trained.warnings, warning])
+    return replace(
+        trained,
+        warnings=[
+            *trained.warnings,
+            f"stopped after pass {tools.passes.until} of {plan.passes}: continue with train --from",
+        ],
+    )
 
 
 def check_growth(manifest: Manifest, operation: str) -> Callable[[SparseRows], Regrows]:
@@ -191,22 +196,20 @@ def check_growth(manifest: Manifest, operation: str) -> Callable[[SparseRows], R
     Raises BadParameter for a version whose trees cannot be extended or trained further.
     """
     name = manifest.trainer.name
-    stored_parameters = dict(manifest.trainer.parameters)
     spec = trainer(name) if name in TRAINERS or name in installed() else None
     if spec is None or spec.growth is None:
-        trainer_names = ", ".join(
-            spec.name for spec in TRAINERS.values() if spec.growth is not None
-        )
-        stream_advice = (
+        advice = (
             ", whose labels come with the rows of its stream: train it again on all rows"
+            if name == LOMTREE.name
+            else ""
         )
-        advice = stream_advice if name == LOMTREE.name else ""
+        growing = _trainers_that(lambda spec: spec.growth is not None)
         raise BadParameter(
-            f"{operation}: expected a version of {trainer_names}, found one of {name}{advice}"
+            f"{operation}: expected a version of {growing}, found one of {name}{advice}"
         )
     grows = spec.growth
     try:
-        parameters = spec.parameters.from_json(stored_parameters)
+        parameters = spec.parameters.from_json(dict(manifest.trainer.parameters))
         grows(parameters, NO_ROWS)
     except BadParameter as error:
         raise BadParameter(f"{operation}: parameters of {manifest.full_name}: {error}") from None
@@ -238,8 +241,12 @@ def train(
     progress: OnProgress = no_progress,
 ) -> Trained:
     """Train with trainer `name` on rows in memory, usually rows of length 1; see `fit`."""
-    tools = Tools(seed, Crew(threads), progress)
-    return fit(name, parameters, MemorySource(TrainingSet(rows, labels)), tools)
+    return fit(
+        name,
+        parameters,
+        MemorySource(TrainingSet(rows, labels)),
+        Tools(seed, Crew(threads), progress),
+    )
 
 
 def estimate(name: str, parameters: Parameters, data: TrainingSet, tools: Tools) -> dict[str, Any]:
@@ -250,8 +257,9 @@ def estimate(name: str, parameters: Parameters, data: TrainingSet, tools: Tools)
     """
     spec = _check_trainer(name, parameters, tools)
     check_training_set(data)
-    source = _as_learnt(spec, parameters, MemorySource(data), tools.seed)
-    return spec.estimate(all_rows(source), parameters, tools).as_dict()
+    return spec.estimate(
+        all_rows(_as_learnt(spec, parameters, MemorySource(data), tools.seed)), parameters, tools
+    ).as_dict()
 
 
 def estimate_blocks(
@@ -263,8 +271,8 @@ def estimate_blocks(
     """
     estimator = _check_trainer(name, parameters, tools).estimate_blocks
     if estimator is None:
-        trainer_names = ", ".join(spec.name for spec in TRAINERS.values() if spec.estimate_blocks)
-        raise BadParameter(f"stream: expected one of {trainer_names}, found {name}")
+        storing = _trainers_that(lambda spec: spec.estimate_blocks is not None)
+        raise BadParameter(f"stream: expected one of {storing}, found {name}")
     return estimator(source, parameters, tools).as_dict()
 
 
@@ -272,14 +280,15 @@ def check_spreads(name: str, parameters: Parameters) -> None:
     """Raise BadParameter for a training that cannot be divided among machines."""
     reason = trainer(name).alone(parameters)
     if reason is not None:
-        trainer_names = ", ".join(
-            spec.name for spec in TRAINERS.values() if spec.alone(spec.parameters()) is None
-        )
-        raise BadParameter(f"ray: expected one of {trainer_names}, found {name}, {reason}")
+        spreading = _trainers_that(lambda spec: spec.alone(spec.parameters()) is None)
+        raise BadParameter(f"ray: expected one of {spreading}, found {name}, {reason}")
+
+
+def _trainers_that(can: Callable[[TrainerSpec[Any]], bool]) -> str:
+    return ", ".join(spec.name for spec in TRAINERS.values() if can(spec))
 
 
 def _can_read(spec: TrainerSpec[Any], source: RowSource) -> bool:
-    """Return whether a trainer can read a source."""
     order = list(_READS)
     return order.index(source.reads) <= order.index(spec.reads)
 
@@ -300,11 +309,10 @@ def _check_trainer(name: str, parameters: Parameters, tools: Tools) -> TrainerSp
     Raises BadParameter.
     """
     spec = trainer(name)
-    threads = tools.crew.threads
     if not isinstance(parameters, spec.parameters):
         raise BadParameter(f"expected parameters of {name}, found {type(parameters).__name__}")
-    if tools.seed < 0 or threads < 1:
+    if tools.seed < 0 or tools.crew.threads < 1:
         raise BadParameter(
-            f"expected a seed >= 0 and threads >= 1, found {tools.seed} and {threads}"
+            f"expected a seed >= 0 and threads >= 1, found {tools.seed} and {tools.crew.threads}"
         )
     return spec

@@ -6,8 +6,6 @@ the new label is trained on rows of the group; classifiers on the path to it are
 from their weights. With other rows, all classifiers are trained further.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -27,7 +25,7 @@ from xylem.trainers.classifiers import (
 from xylem.trainers.kernels.problem import add_margins, forget_rows, rows_of
 from xylem.trainers.representations import label_representations, label_sums
 from xylem.trainers.shape import Shape, shape_of
-from xylem.trainers.source import Tools, TrainingSet, derived_seed
+from xylem.trainers.source import Tools, TrainingSet, derived_random
 from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.weighing import Weighed, weigh
 from xylem_store import (
@@ -49,30 +47,40 @@ from xylem_store import (
 _NO_LABELS = np.empty(0, np.int32)
 
 _ChunkAt = Callable[[int], Chunk]  # reads the chunk of a node
-_Place = Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]]
-"""Returns (the shape of a tree with the new labels; int64[n], the old tree's node for each node of
-the shape, -1 for a new node).
-"""
 
+# Returns (the shape of a tree with the new labels; int64[n], the old tree's node for each node of
+# the shape, -1 for a new node).
+_Place = Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]]
+
+# Sizes of the sample of a node's rows without new labels, for old classifiers (`_sample_rows`):
+# OTHER_ROWS_PER_NEW for each row with a new label, and at least OTHER_ROWS_MIN.
 OTHER_ROWS_PER_NEW = 1
 OTHER_ROWS_MIN = 300
-"""Sizes of the sample of a node's rows without new labels, for old classifiers (`_sample_rows`):
-OTHER_ROWS_PER_NEW for each row with a new label, and at least OTHER_ROWS_MIN.
-"""
 
+# Sizes of the same sample if only new classifiers are trained (`_sample_rows`): one in
+# NEW_ONLY_DIVISOR of the rows, and at least NEW_ONLY_MIN.
 NEW_ONLY_DIVISOR = 8
 NEW_ONLY_MIN = 1500
-"""Sizes of the same sample if only new classifiers are trained (`_sample_rows`): one in
-NEW_ONLY_DIVISOR of the rows, and at least NEW_ONLY_MIN.
-"""
 
+# If more than this share of the rows carries new labels, classifiers are trained from 0
+# (`_sample_rows`): a Newton step from the old weights does not lead far enough.
 NEW_LABEL_SHARE_MAX = 0.05
-"""If more than this share of the rows carries new labels, classifiers are trained from 0
-(`_sample_rows`): a Newton step from the old weights does not lead far enough.
-"""
 
 # eps is multiplied by this for new classifiers: a third less time, the same precision
 COARSE = 4
+
+
+class Regrown(NamedTuple):
+    """The result of `Regrows`.
+
+    ensemble     the new ensemble
+    divided      number of groups that were divided, in all trees
+    classifiers  number of classifiers that were trained, in all trees
+    """
+
+    ensemble: TreeEnsemble
+    divided: int
+    classifiers: int
 
 
 class Regrowth(NamedTuple):
@@ -113,10 +121,13 @@ class Regrowth(NamedTuple):
             for node, (group, joining) in joins.items():
                 if len(group) + len(joining) > self.group_most:
                     labels = np.sort(np.concatenate([group, joining]))
-                    vectors = label_representations(
-                        weighed.rows, _restrict_labels(data.labels, labels), tools
+                    divided[node] = self.divide(
+                        label_representations(
+                            weighed.rows, _restrict_labels(data.labels, labels), tools
+                        ),
+                        labels,
+                        tree_tools.seeded(node),
                     )
-                    divided[node] = self.divide(vectors, labels, tree_tools.seeded(node))
             n_divided += len(divided)
             return _add_leaves(
                 old, {node: joining for node, (_, joining) in joins.items()}, divided
@@ -135,8 +146,7 @@ class Regrowth(NamedTuple):
         def place(old: OldTree, _: _ChunkAt, __: Tools) -> tuple[Shape, I64]:
             return shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes))
 
-        weighed = weigh(data.rows, self.idf)
-        return self._regrow(model, place, weighed, data.labels, None, tools)
+        return self._regrow(model, place, weigh(data.rows, self.idf), data.labels, None, tools)
 
     def _regrow(
         self,
@@ -178,16 +188,28 @@ class Regrowth(NamedTuple):
             trained = _children_to_train(shape, old_child, changed, old_chunks, weighed)
             solving = self.solving
             if new is not None:
-                sample_options = weighed.rows.n_rows, solving.loss, tree_tools.seed
-                trained = _sample_rows(trained, shape, members, is_new, *sample_options)
+                trained = _sample_rows(
+                    trained,
+                    shape,
+                    members,
+                    is_new,
+                    n_rows=weighed.rows.n_rows,
+                    loss=solving.loss,
+                    seed=tree_tools.seed,
+                )
                 solving = solving._replace(eps=solving.eps * COARSE)
             solved = train_classifiers(weighed.rows, shape, members, solving, tree_tools, trained)
             trees.append(
                 _assemble_tree(shape, old_child, changed, old_chunks, trained, solved, weighed)
             )
             classifier_sources.append(np.where(changed | (old_node < 0), -1, old.nodes[old_node]))
-            is_above = np.isin(np.arange(len(old_node)), above)
-            chunk_sources.append(np.where(is_above | (old_node < 0), -1, old.nodes[old_node]))
+            chunk_sources.append(
+                np.where(
+                    np.isin(np.arange(len(old_node)), above) | (old_node < 0),
+                    -1,
+                    old.nodes[old_node],
+                )
+            )
             n_trained += int(changed.sum())
         ensemble = build_ensemble(
             trees, labels.n_labels, weighed.rows.n_features, model.manifest.weights
@@ -207,31 +229,21 @@ class Regrowth(NamedTuple):
         # the old scales of old classifiers: those that were just computed for the same weights may
         # differ in the last bit
         if len(old_ensemble.node_scale):
-            scale = np.where(
-                classifier_node >= 0, old_ensemble.node_scale[classifier_node], ensemble.node_scale
-            ).astype(np.float32)
-            ensemble = ensemble._replace(node_scale=scale)
+            ensemble = ensemble._replace(
+                node_scale=np.where(
+                    classifier_node >= 0,
+                    old_ensemble.node_scale[classifier_node],
+                    ensemble.node_scale,
+                ).astype(np.float32)
+            )
         chunks = np.where(chunk_node >= 0, old_ensemble.node_chunk[chunk_node], -1)[
             ensemble.node_chunk >= 0
         ]
         return Regrown(put_chunks(ensemble, old_ensemble, chunks), 0, n_trained)
 
 
-class Regrown(NamedTuple):
-    """The result of `Regrows`.
-
-    ensemble     the new ensemble
-    divided      number of groups that were divided, in all trees
-    classifiers  number of classifiers that were trained, in all trees
-    """
-
-    ensemble: TreeEnsemble
-    divided: int
-    classifiers: int
-
-
 def _restrict_labels(labels: LabelRows, subset: I32) -> LabelRows:
-    """Return the labels of rows, without those that are not in `subset`."""
+
     return labels.select(np.isin(labels.indices, subset))
 
 
@@ -302,8 +314,7 @@ def _add_leaves(
     node_label = np.concatenate(labels)
     counts = np.zeros(len(node_label), np.int64)
     counts[node_label < 0] = list(map(len, labels[1:]))
-    shape = shape_of((1 + offsets(counts)).astype(np.int32), node_label)
-    return shape, np.concatenate(old_node)
+    return shape_of((1 + offsets(counts)).astype(np.int32), node_label), np.concatenate(old_node)
 
 
 def _children_to_train(
@@ -321,12 +332,11 @@ def _children_to_train(
     for node in np.unique(parents_of(shape.child_ptr)[changed]).tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
         positions = np.flatnonzero(changed[children]).astype(np.int32)
-        old = None
-        place = _NO_LABELS
+        trained[node] = ChildTraining(positions)
         if (old_child[children][positions] >= 0).all():
             old = weighed.weighed_chunk(old_chunks[node])
             place = inverse(old_child[children][positions], len(old.bias))
-        trained[node] = ChildTraining(positions, old, place)
+            trained[node] = ChildTraining(positions, old, place)
     return trained
 
 
@@ -356,7 +366,7 @@ def _sample_rows(
         Members(offsets(part)[members.ptr], members.rows[part])
         for part in (is_old_entry, ~is_old_entry)
     )
-    sampled = {}
+    sampled = dict(trained)
     has_old = shape.below(~is_new) > 0
     place = np.zeros(n_rows, np.int32)
     is_new_row = np.zeros(n_rows, np.bool_)
@@ -365,7 +375,6 @@ def _sample_rows(
         if is_new_only and (
             loss == "logistic" or has_old[shape.child_ptr[node] + training.children].any()
         ):
-            sampled[node] = training
             continue
         first = int(shape.first[node])
         end = members.end(shape, node)
@@ -379,10 +388,8 @@ def _sample_rows(
             else OTHER_ROWS_MIN
         )
         n_others = min(len(other_rows), max(least, OTHER_ROWS_PER_NEW * len(new_rows)))
-        random = np.random.Generator(np.random.PCG64(derived_seed(seed, node)))
-        rows = np.sort(
-            np.concatenate([new_rows, random.choice(other_rows, n_others, replace=False)])
-        )
+        drawn_rows = derived_random(seed, node).choice(other_rows, n_others, replace=False)
+        rows = np.sort(np.concatenate([new_rows, drawn_rows]))
         weight = np.where(is_new_row[rows], 1.0, len(other_rows) / max(1, n_others)).astype(
             np.float32
         )

@@ -15,11 +15,11 @@ from xylem.trainers.kernels.cluster import add_projected
 from xylem.trainers.source import RowSource, Tools, parts_with_progress
 from xylem_store import F64, I32, I64
 
+# Dimensions of the label vectors for k-means trees, if the rows may be read as a stream.
 PROJECTED = 512
-"""Dimensions of the label vectors for k-means trees, if the rows may be read as a stream."""
 
+# The name of the stage in which label representations are computed, in reports of progress.
 VECTORS = "label representations"
-"""The name of the stage in which label representations are computed, in reports of progress."""
 
 _PIECE = 1 << 20  # an item of work has about this many non-zeros of rows, or is one label
 
@@ -62,8 +62,7 @@ def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
     """Return the values of compressed rows scaled to length 1; rows of zeros are not changed."""
     lengths = np.sqrt(squared_lengths(values, indptr))
     scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    unit_values: F64 = values * np.repeat(scale, np.diff(indptr))
-    return unit_values
+    return np.asarray(values * np.repeat(scale, np.diff(indptr)), np.float64)
 
 
 def _represent(
@@ -79,9 +78,8 @@ def _represent(
     """
     ptr = ptr[item[0] : item[1] + 1]
     part = slice(ptr[0], ptr[-1])
-    if weights is not None:
-        weights = weights._replace(labels=weights.labels[part])
-    return unit_vectors(_sums(rows, ptr - ptr[0], label_rows[part], weights))
+    part_weights = weights and weights._replace(labels=weights.labels[part])
+    return unit_vectors(_sums(rows, ptr - ptr[0], label_rows[part], part_weights))
 
 
 def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> SparseRows:
@@ -92,9 +90,11 @@ def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> 
     Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
     ptr, label_rows, weights = rows_by_label(labels)
-    nonzeros = offsets(np.diff(rows.indptr)[label_rows])[ptr]
-    step = Calls(_represent, (rows, ptr, label_rows, weights))
-    return make_vectors(step, list(pairwise(pieces_of(nonzeros, _PIECE))), tools)
+    return make_vectors(
+        Calls(_represent, (rows, ptr, label_rows, weights)),
+        list(pairwise(pieces_of(offsets(np.diff(rows.indptr)[label_rows])[ptr], _PIECE))),
+        tools,
+    )
 
 
 def pieces_of(sums: I64, size: int) -> list[int]:
@@ -104,8 +104,7 @@ def pieces_of(sums: I64, size: int) -> list[int]:
     size  about the size of a piece; a piece has at least one label
     """
     last = np.flatnonzero(np.diff(sums // size)) + 1
-    bounds: list[int] = np.unique([0, *last, len(sums) - 1]).tolist()
-    return bounds
+    return sorted({0, *last.tolist(), len(sums) - 1})
 
 
 def make_vectors(step: Step[T, SparseRows], items: Sequence[T], tools: Tools) -> SparseRows:
@@ -120,8 +119,12 @@ def make_vectors(step: Step[T, SparseRows], items: Sequence[T], tools: Tools) ->
 def unit_vectors(sums: Any) -> SparseRows:
     """Return the rows of csr_array[n_labels, n_features], sorted, scaled to length 1."""
     indptr = sums.indptr.astype(np.int64)
-    values = _unit_values(sums.data, indptr).astype(np.float32)
-    return SparseRows(indptr, sums.indices.astype(np.int32), values, sums.shape[1])
+    return SparseRows(
+        indptr,
+        sums.indices.astype(np.int32),
+        _unit_values(sums.data, indptr).astype(np.float32),
+        sums.shape[1],
+    )
 
 
 def projected_vectors(source: RowSource, tools: Tools) -> SparseRows:
@@ -159,8 +162,9 @@ def rerank_arrays(
     """
     scaled: Any = _unit_values(rows.values, rows.indptr)
     sums = label_sums(rows._replace(values=scaled), labels)
-    counts = np.bincount(labels.indices, minlength=labels.n_labels)
-    values = sums.data / np.repeat(np.maximum(counts, 1), np.diff(sums.indptr))
+    values = sums.data / np.repeat(
+        np.maximum(np.bincount(labels.indices, minlength=labels.n_labels), 1), np.diff(sums.indptr)
+    )
     return {
         "tail/ptr": sums.indptr.astype(np.int64),
         "tail/features": sums.indices.astype(np.int32),
@@ -178,8 +182,11 @@ def rows_by_label(labels: LabelRows) -> tuple[I64, I32, Any]:
     """
     weights = labels.weights
     entries = np.ones(len(labels.indices), np.uint8) if weights is None else weights.labels
-    shape = labels.n_rows, labels.n_labels
-    by_label = sparse.csr_array((entries, labels.indices, labels.indptr), shape).tocsc()
-    if weights is not None:
-        weights = weights._replace(labels=by_label.data)
-    return by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32), weights
+    by_label = sparse.csr_array(
+        (entries, labels.indices, labels.indptr), (labels.n_rows, labels.n_labels)
+    ).tocsc()
+    return (
+        by_label.indptr.astype(np.int64),
+        by_label.indices.astype(np.int32),
+        weights and weights._replace(labels=by_label.data),
+    )

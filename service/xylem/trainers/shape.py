@@ -1,6 +1,7 @@
 """The shape of a label tree: its nodes and the labels under each, without classifiers."""
 
 import heapq
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,13 +46,12 @@ class Shape(NamedTuple):
         leaf_values  the number of each leaf, in the order of the leaves
         """
         sums = offsets(leaf_values)
-        node_sums: I64 = sums[self.last] - sums[self.first]
-        return node_sums
+        return np.asarray(sums[self.last] - sums[self.first], np.int64)
 
     def child_bounds(self, node: int) -> I64:
         """Return int64[children + 1]: child c has the labels bounds[c] .. bounds[c + 1] - 1."""
-        children = slice(self.child_ptr[node], self.child_ptr[node + 1])
-        return np.append(self.first[children], self.last[node])
+        firsts = self.first[self.child_ptr[node] : self.child_ptr[node + 1]]
+        return np.append(firsts, self.last[node])
 
 
 def join(labels: I32, levels: list[I64]) -> Shape:
@@ -64,27 +64,20 @@ def join(labels: I32, levels: list[I64]) -> Shape:
     """
     n = len(labels)
     levels = [*levels, np.arange(n + 1)]
-    first = [0]
-    last = [n]
-    depth = [0]
+    nodes = [(0, n, 0)]  # the first label of each node, its end, and the level that divides it
     child_ptr = [1]
-    node = 0
-    while node < len(first):
-        start = first[node]
-        stop = last[node]
-        for level in range(depth[node], len(levels)):
-            if stop - start == 1 and node > 0:
+    for start, stop, depth in nodes:  # all nodes: the loop appends to the list
+        for level in range(depth, len(levels)):
+            if stop - start == 1 and len(child_ptr) > 1:
                 break
             bounds = levels[level]
             inside = bounds[np.searchsorted(bounds, start) : np.searchsorted(bounds, stop, "right")]
             if len(inside) > 2 or (level == len(levels) - 1):
-                first.extend(inside[:-1].tolist())
-                last.extend(inside[1:].tolist())
-                depth.extend([level + 1] * (len(inside) - 1))
+                nodes.extend((first, last, level + 1) for first, last in pairwise(inside.tolist()))
                 break
-        child_ptr.append(len(first))
-        node += 1
-    return Shape(labels, np.array(child_ptr, np.int32), np.array(first), np.array(last))
+        child_ptr.append(len(nodes))
+    first, last, _ = np.ascontiguousarray(np.array(nodes).T)
+    return Shape(labels, np.array(child_ptr, np.int32), first, last)
 
 
 def shape_of(child_ptr: I32, leaf_label: I32) -> Shape:

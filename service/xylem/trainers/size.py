@@ -1,10 +1,8 @@
 """Bounds on the size of a label tree, computed from its shape before its training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -15,17 +13,17 @@ from xylem.trainers.source import Tools, TrainingSet
 from xylem.trainers.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
 from xylem_store import I64, Weights
 
+# Bytes of a weight in a sparse row, by the type of weights: the child's position and the value.
 SPARSE_BYTES: dict[Weights, int] = {"float32": 8, "bfloat16": 4, "int8": 2}
-"""Bytes of a weight in a sparse row, by the type of weights: the child's position and the value."""
 
+# Bytes of a weight in a dense row, by the type of weights; the children are padded.
 DENSE_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
-"""Bytes of a weight in a dense row, by the type of weights; the children are padded."""
 
+# Bytes of a number of an embedding, by the type of weights; int8 versions store bfloat16.
 EMBEDDING_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 2}
-"""Bytes of a number of an embedding, by the type of weights; int8 versions store bfloat16."""
 
+# Bytes of a node beside its weights: children, parent, label, chunk and bias; int8 a scale too.
 NODE_BYTES: dict[Weights, int] = {"float32": 20, "bfloat16": 20, "int8": 24}
-"""Bytes of a node beside its weights: children, parent, label, chunk and bias; int8 a scale too."""
 
 # four numbers of 8 bytes say where the parts of a chunk begin, one of 4 where its last row ends
 CHUNK_BYTES = 36
@@ -65,8 +63,13 @@ class TreeCounts(NamedTuple):
         n_blocks = min(self.n_rows, self.n_chunks * -(-self.n_columns // BLOCK_FEATURES))
         n_groups = self.n_chunks * -(-self.n_columns // GROUP_FEATURES)
         n_chunk_bytes = CHUNK_BYTES * self.n_chunks + GROUP_BYTES * n_groups
-        n_node_bytes = NODE_BYTES[weights] * self.n_nodes
-        return n_node_bytes + n_chunk_bytes + BLOCK_BYTES * n_blocks + self.n_bytes + ENDS_BYTES
+        return (
+            NODE_BYTES[weights] * self.n_nodes
+            + n_chunk_bytes
+            + BLOCK_BYTES * n_blocks
+            + self.n_bytes
+            + ENDS_BYTES
+        )
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class SizeEstimate:
         n_labels: int,
         alphas: tuple[float, ...] = (),
         trees: TreeCounts | None = None,
-    ) -> SizeEstimate:
+    ) -> Self:
         """Return the estimate for n_weights weights.
 
         n_features, n_labels  that occur in the rows
@@ -106,14 +109,18 @@ class SizeEstimate:
         The weights are taken to be in sparse rows; dense rows take less.
         """
         n_bytes = n_weights * WEIGHT_BYTES
-        flat = n_features * n_labels * FLAT_WEIGHT_BYTES
         if trees is None:
             trees = TreeCounts(n_labels + 1, 1, n_features, n_features, 4 * n_labels)
-        stored = {
-            weights: n_weights * size + trees.bytes_beside(weights)
-            for weights, size in SPARSE_BYTES.items()
-        }
-        return cls(n_weights, n_bytes, n_bytes / max(1, flat), stored, alphas)
+        return cls(
+            n_weights,
+            n_bytes,
+            n_bytes / max(1, n_features * n_labels * FLAT_WEIGHT_BYTES),
+            {
+                weights: n_weights * size + trees.bytes_beside(weights)
+                for weights, size in SPARSE_BYTES.items()
+            },
+            alphas,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values for a report."""
@@ -129,10 +136,13 @@ def estimate_size(
     in the span of the node's rows, so a feature that none of these has gets weight 0. Cost: one
     pass over the rows of every inner node.
     """
-    counted = (
-        (shape, _features_used(data.rows, shape, members, tools)) for shape, members in shapes
+    return size_of(
+        ((shape, _features_used(data.rows, shape, members, tools)) for shape, members in shapes),
+        len(shapes),
+        data.rows.n_features,
+        data.labels.n_labels,
+        tools,
     )
-    return size_of(counted, len(shapes), data.rows.n_features, data.labels.n_labels, tools)
 
 
 def size_of(
@@ -145,23 +155,28 @@ def size_of(
     n_columns  features of the model
     n_names    labels of the model, also those that no row carries
     """
-    bound = n_used = n_labels = n_nodes = n_chunks = n_rows = 0
+    n_used = n_labels = 0
+    totals = np.zeros(4, np.int64)
     depth_sums = np.zeros((0, 2))
     for number, (shape, used) in enumerate(counted):
         n_children = np.diff(shape.child_ptr)
-        bound += int((used * n_children).sum())
+
         n_used = int(used[0])
         n_labels = len(shape.labels)
-        n_nodes += len(used)
-        n_chunks += len(shape.inner)
-        n_rows += int(used.sum())
+        totals += (used * n_children).sum(), len(used), len(shape.inner), used.sum()
         sums = shares_by_depth(shape.child_ptr, used, n_children)
         depth_sums = np.pad(depth_sums, ((0, max(0, len(sums) - len(depth_sums))), (0, 0)))
         depth_sums[: len(sums)] += sums
         tools.progress("estimate", number + 1, n_trees)
     alphas = depth_sums[:, 0] / depth_sums[:, 1]
-    trees = TreeCounts(n_nodes, n_chunks, n_rows, n_columns, 4 * n_trees * n_names)
-    return SizeEstimate.from_counts(bound, n_used, n_labels, tuple(alphas.tolist()), trees)
+    bound, n_nodes, n_chunks, n_rows = totals.tolist()
+    return SizeEstimate.from_counts(
+        bound,
+        n_used,
+        n_labels,
+        tuple(alphas.tolist()),
+        TreeCounts(n_nodes, n_chunks, n_rows, n_columns, 4 * n_trees * n_names),
+    )
 
 
 def leaf_bytes(n_nodes: int, n_entries: int) -> int:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from xylem.base import (
     BadData,
+    BadParameter,
     Crew,
     LabelRows,
     OnProgress,
@@ -27,13 +29,12 @@ from xylem.base import (
 from xylem.trainers.state import EVERY_PASS, Passes
 from xylem_store import F64, I32, I64, TreeEnsemble
 
+# How rows can be read.
+#
+# rows    all of them are in memory
+# passes  from the first to the last, as often as needed
+# once    each once, as it arrives
 Reads = Literal["rows", "passes", "once"]
-"""How rows can be read.
-
-rows    all of them are in memory
-passes  from the first to the last, as often as needed
-once    each once, as it arrives
-"""
 
 
 class TrainingSet(NamedTuple):
@@ -72,8 +73,8 @@ class TrainingSet(NamedTuple):
         return TrainingSet(self.rows.take(chosen), self.labels.take(chosen))
 
 
+# A handle of rows that are stored by a crew; `get` returns the rows.
 RowsHandle = ValueHandle[TrainingSet]
-"""A handle of rows that are stored by a crew; `get` returns the rows."""
 
 
 class JoinedRows(NamedTuple):
@@ -97,11 +98,10 @@ def entries_of(n_rows: int, n_nonzeros: int, n_carried: int) -> int:
     return n_nonzeros + n_carried + 2 * n_rows
 
 
+# Called with the model so far, and with rows that it has not learnt from yet.
+#
+# The rows come in the order in which the model will learn from them.
 OnRows = Callable[[TreeEnsemble, TrainingSet], None]
-"""Called with the model so far, and with rows that it has not learnt from yet.
-
-The rows come in the order in which the model will learn from them.
-"""
 
 
 class WeightSums(NamedTuple):
@@ -177,18 +177,19 @@ class Census(NamedTuple):
             by_id[ids[: len(sums)]] = sums
             return by_id
 
-        weights = self.weights and self.weights._replace(label_rows=placed(self.weights.label_rows))
+        weights = self.weights
         return self._replace(
             label_rows=placed(self.label_rows),
             label_nonzeros=placed(self.label_nonzeros),
-            weights=weights,
+            weights=weights and weights._replace(label_rows=placed(weights.label_rows)),
         )
 
     @property
     def weighed(self) -> WeightSums:
         """Return the counts of the rows by their weights."""
-        counts = self.n_rows, self.n_nonzeros, self.n_labelled, self.label_rows
-        return self.weights or WeightSums(*counts)
+        return self.weights or WeightSums(
+            self.n_rows, self.n_nonzeros, self.n_labelled, self.label_rows
+        )
 
     @property
     def n_entries(self) -> int:
@@ -267,7 +268,7 @@ def count(data: TrainingSet) -> Census:
     rows, labels = data
     sizes = np.diff(rows.indptr)
     n_carried = np.diff(labels.indptr)
-    row_nonzeros = np.repeat(sizes, n_carried)
+
     weights = None
     if labels.weights is not None:
         of_rows = labels.weights.rows.astype(np.float64)
@@ -283,7 +284,9 @@ def count(data: TrainingSet) -> Census:
         n_nonzeros=len(rows.indices),
         n_labelled=int(np.count_nonzero(n_carried)),
         label_rows=np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
-        label_nonzeros=np.bincount(labels.indices, row_nonzeros, labels.n_labels).astype(np.int64),
+        label_nonzeros=np.bincount(
+            labels.indices, np.repeat(sizes, n_carried), labels.n_labels
+        ).astype(np.int64),
         tail=rows.tail,
         weights=weights,
     )
@@ -296,9 +299,8 @@ def check_training_set(data: TrainingSet) -> None:
     and all values must be finite.
     """
     n_rows = data.rows.n_rows
-    n_labelled = data.labels.n_rows
-    if n_rows != n_labelled:
-        raise BadData(f"expected labels for {n_rows} rows, found them for {n_labelled}")
+    if n_rows != data.labels.n_rows:
+        raise BadData(f"expected labels for {n_rows} rows, found them for {data.labels.n_rows}")
     if not len(data.labels.indices):
         raise BadData(f"expected rows with labels, found none in {n_rows} rows")
     wrong = np.flatnonzero(~np.isfinite(data.rows.values))
@@ -326,6 +328,81 @@ def derived_seed(*words: int) -> int:
     words  the user's seed, then numbers that name the purpose of the new seed
     """
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def derived_random(*words: int) -> np.random.Generator:
+    """Return random numbers that depend on all the words, as `derived_seed` takes them."""
+    return np.random.Generator(np.random.PCG64(derived_seed(*words)))
+
+
+# The most whole rows of a source.
+ROWS_MAX = 1 << 31
+
+# Words of derived seeds: for the fractions of the weights of rows, and of labels.
+_ROWS = 9
+_LABELS = 10
+
+
+class WholeRows:
+    """A source that has each row of another one as often as its weight says; weights are gone.
+
+    A row of weight 2.5 is there twice or three times, each with probability 1/2. A label of weight
+    w < 1 is left out of a row with probability 1 - w; a larger weight counts as 1. What is drawn
+    depends on the seed alone, and is the same each time that the rows are read.
+
+    Raises BadParameter if there would be too many rows; of rows that are read once, as they are
+    read.
+    """
+
+    def __init__(self, source: RowSource, seed: int) -> None:
+
+        self._source = source
+        self._seed = seed
+        self.reads: Reads = source.reads
+        if source.reads != "once":
+            _check_sum(source.census.weighed.rows)
+
+    @property
+    def final_ids(self) -> I32 | None:
+        """Return those of the source."""
+        return self._source.final_ids
+
+    @property
+    def census(self) -> Census:
+        """Return the counts of all rows; of rows that are read once, those of the source."""
+        return self._source.census if self.reads == "once" else self._counted
+
+    @cached_property
+    def _counted(self) -> Census:
+        return reduce(add, map(count, self.parts()))
+
+    def parts(self) -> Iterator[TrainingSet]:
+        """Yield the whole rows of the parts of the source."""
+        of_rows, of_labels = (
+            np.random.default_rng(derived_seed(self._seed, word)) for word in (_ROWS, _LABELS)
+        )
+        n_rows = 0.0
+        for part in self._source.parts():
+            weights = part.labels.weights
+            if weights is None:
+                yield part
+                continue
+            n_rows += float(weights.rows.sum(dtype=np.float64))
+            _check_sum(n_rows)
+            copies = part.take(weights.copies(of_rows))
+            labels = copies.labels
+            shares = labels.all_weights().labels / labels.weights_at(labels.indptr)
+            yield copies._replace(
+                labels=labels.select(of_labels.random(len(shares)) < shares)._replace(weights=None)
+            )
+
+
+def _check_sum(n_rows: float) -> None:
+    if n_rows > ROWS_MAX:
+        raise BadParameter(
+            f"weights: expected a sum of at most {ROWS_MAX:,} for a trainer that learns whole "
+            f"rows, found {n_rows:,.0f}"
+        )
 
 
 @dataclass(frozen=True)
@@ -370,10 +447,10 @@ class Tools:
         They have a seed of their own, and report each stage with the number of the tree.
         """
         part = self.seeded(tree)
-        progress = self.progress
         if n_trees == 1:
             return part
         tree_name = f"tree {tree + 1} of {n_trees}"
         return replace(
-            part, progress=lambda stage, done, total: progress(f"{stage}, {tree_name}", done, total)
+            part,
+            progress=lambda stage, done, total: self.progress(f"{stage}, {tree_name}", done, total),
         )

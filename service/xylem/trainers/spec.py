@@ -143,11 +143,16 @@ class Trained:
         fields  other fields of the result by name: extra, report, warnings, state
         """
         kind = next(kind for kind, links in LINKS.items() if link in links)
-        n_nonzeros = sum(
-            len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None
+        return cls(
+            ensemble=build_ensemble(trees, n_labels, n_features),
+            kind=kind,
+            link=link,
+            parameters=parameters.model_dump(),
+            n_nonzeros=sum(
+                len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None
+            ),
+            **fields,
         )
-        ensemble = build_ensemble(trees, n_labels, n_features)
-        return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **fields)
 
 
 class Regrows(Protocol):
@@ -190,10 +195,10 @@ class TrainerSpec(Generic[P]):
     plan      returns the number of passes for some parameters, or None if the training cannot stop
               after a pass and be continued later
     alone     returns the reason why one process has to do the whole training with some parameters.
-              None: the work is divided into steps (`xylem.base.executors.values`), which other
+              None: the work is divided into steps (`xylem.base.executors.steps`), which other
               machines may run
     weighs    whether the trainer uses the weights of rows with some parameters. If not, it gets
-              each row as often as its weight says (`whole_rows`)
+              each row as often as its weight says (`WholeRows`)
     worker_bytes  returns the memory that the largest step takes besides its fields and its result
     """
 

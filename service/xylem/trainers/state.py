@@ -21,10 +21,9 @@ from xylem_store import (
     take,
 )
 
+# Version of the state's format: increased when a trainer stores other arrays or facts, or uses
+# them in another way.
 FORMAT = 1
-"""Version of the state's format: increased when a trainer stores other arrays or facts, or uses
-them in another way.
-"""
 
 _FACTS = f"{STATE}/json"
 
@@ -62,16 +61,22 @@ class LearnerState(NamedTuple):
 
         Raises Corrupt.
         """
-        stored = {f"{STATE}/{key}": value for key, value in self.arrays.items()}
-        array = take(stored, f"{STATE}/{name}", dtype, shape)
+        array = take(
+            {f"{STATE}/{key}": value for key, value in self.arrays.items()},
+            f"{STATE}/{name}",
+            dtype,
+            shape,
+        )
         check_that(np.isfinite(array).all(), f"finite numbers in {name}")
         return array
 
     def stored(self, trainer: str) -> dict[str, NDArray[Any]]:
         """Return the arrays, by name, in which a version stores the state."""
         facts = {"format": FORMAT, "trainer": trainer, "passes": self.passes, "facts": self.facts}
-        arrays = {f"{STATE}/{name}": array for name, array in self.arrays.items()}
-        return {**arrays, _FACTS: json_array(_FACTS, facts)}
+        return {
+            **{f"{STATE}/{name}": array for name, array in self.arrays.items()},
+            _FACTS: json_array(_FACTS, facts),
+        }
 
 
 class Passes(NamedTuple):
@@ -100,7 +105,6 @@ def read_state(model: Model) -> LearnerState:
     Raises BadParameter if the version has no state that this release can read, and Corrupt.
     """
     version = model.manifest.full_name
-    trainer = model.manifest.trainer.name
     arrays = model.at_rest(STATE)
     if _FACTS not in arrays:
         raise BadParameter(
@@ -113,17 +117,21 @@ def read_state(model: Model) -> LearnerState:
             f"from: expected a state of format {FORMAT}, found format "
             f"{header.get('format')!r:.20} of another release in {version}: train it again"
         )
-    if header.get("trainer") != trainer:
+    if header.get("trainer") != model.manifest.trainer.name:
         raise BadParameter(
-            f"from: expected a state of {trainer}, found one of "
+            f"from: expected a state of {model.manifest.trainer.name}, found one of "
             f"{header.get('trainer')!r:.80} in {version}"
         )
     passes = header.get("passes")
     facts = header.get("facts")
     if type(passes) is not int or passes < 0 or type(facts) is not dict:
         raise Corrupt("state.json.npy", "passes as a number, and facts", f"{passes!r:.80}")
-    arrays_by_name = {name.removeprefix(f"{STATE}/"): array for name, array in arrays.items()}
-    return LearnerState(passes, facts, arrays_by_name, model.ensemble)
+    return LearnerState(
+        passes,
+        facts,
+        {name.removeprefix(f"{STATE}/"): array for name, array in arrays.items()},
+        model.ensemble,
+    )
 
 
 @contextmanager

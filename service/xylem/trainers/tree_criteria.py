@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 
 from xylem_store import F64, I32, I64, TreeEnsemble, levels_of
 
+# The default constant of the modified Gini entropy; the paper requires more than 2.
 MODIFIED_GINI_C = 3.0
-"""The default constant of the modified Gini entropy; the paper requires more than 2."""
 
 
+# Bytes of a tree's weight in equation 20, as `xylem estimate` counts: feature, child and value.
 WEIGHT_BYTES = 12
-"""Bytes of a tree's weight in equation 20, as `xylem estimate` counts: feature, child and value."""
 
+# Bytes of a weight of flat one-vs-rest: feature and value.
 FLAT_WEIGHT_BYTES = 8
-"""Bytes of a weight of flat one-vs-rest: feature and value."""
 
 
 class NodeCounts(NamedTuple):
@@ -125,10 +125,11 @@ def counts_of(n_nodes: int, node: I64, label: I32, count: F64) -> NodeCounts:
     """Return NodeCounts of (node, label, count) in any order; repeats are added."""
     n_labels = int(label.max(initial=-1)) + 1
     cells, cell_of_entry = np.unique(node * np.int64(max(1, n_labels)) + label, return_inverse=True)
-    sums = _sums(cell_of_entry, count, len(cells))
-    owner = cells // max(1, n_labels)
-    ptr = np.searchsorted(owner, np.arange(n_nodes + 1)).astype(np.int64)
-    return NodeCounts(ptr, (cells % max(1, n_labels)).astype(np.int32), sums)
+
+    ptr = np.searchsorted(cells // max(1, n_labels), np.arange(n_nodes + 1)).astype(np.int64)
+    return NodeCounts(
+        ptr, (cells % max(1, n_labels)).astype(np.int32), _sums(cell_of_entry, count, len(cells))
+    )
 
 
 def criteria_by_splits(child_ptr: I32, counts: NodeCounts) -> dict[str, NDArray[Any]]:
@@ -142,8 +143,9 @@ def criteria_by_splits(child_ptr: I32, counts: NodeCounts) -> dict[str, NDArray[
     Source: section 4.1, where "the leaf node with the highest weight" is split next; among equal
     weights it is the smaller node. Cost: O(entries + n log n).
     """
-    node_values = np.stack(list(criteria_of(counts))) * counts.total
-    points = _means_by_splits(child_ptr, counts.total, counts.total, node_values)
+    points = _means_by_splits(
+        child_ptr, counts.total, counts.total, np.stack(list(criteria_of(counts))) * counts.total
+    )
     return {
         "splits": np.arange(points.shape[1]),
         **dict(zip(Criteria._fields, points, strict=True)),
@@ -201,13 +203,10 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     """
     n = len(child_ptr) - 1
     parent = parents_of(child_ptr).astype(np.int64)
-    child = counts.node
-    label = counts.label
-    count = counts.value
-    below = parent[child] >= 0
-    child = child[below]
-    label = label[below]
-    count = count[below]
+    below = parent[counts.node] >= 0
+    child = counts.node[below]
+    label = counts.label[below]
+    count = counts.value[below]
     node = parent[child]
     weight = _sums(node, count, n)
     labels = counts_of(n, node, label, count)  # the sums over a node's children
@@ -222,15 +221,14 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     gap = _sums(node, entry_gap, n) + _sums(parent[1:], missing[1:], n)
     largest = np.zeros(len(labels.value))
     np.maximum.at(largest, position, count)
-    majority = _sums(labels.node, largest, n)
+
     inner = np.flatnonzero(weight > 0)
-    arity = np.diff(child_ptr)[inner]
     return Splits(
         node=inner,
         weight=weight[inner],
-        objective=np.clip(2 / arity * gap[inner], 0.0, 1.0),
+        objective=np.clip(2 / np.diff(child_ptr)[inner] * gap[inner], 0.0, 1.0),
         balance=to_child[child_ptr[inner + 1] - 1],
-        purity=np.maximum(1 - majority[inner] / weight[inner], 0.0),
+        purity=np.maximum(1 - _sums(labels.node, largest, n)[inner] / weight[inner], 0.0),
     )
 
 
@@ -286,8 +284,7 @@ def _sums(group: NDArray[Any], values: F64, n: int) -> F64:
 
 def parents_of(child_ptr: I32) -> I32:
     """Return int32[n]: the parent of each node, -1 at the root."""
-    n_nodes = len(child_ptr) - 1
-    parents = np.repeat(np.arange(n_nodes, dtype=np.int32), np.diff(child_ptr))
+    parents = np.repeat(np.arange(len(child_ptr) - 1, dtype=np.int32), np.diff(child_ptr))
     return np.concatenate([np.array([-1], np.int32), parents])
 
 

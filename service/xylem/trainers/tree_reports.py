@@ -82,10 +82,15 @@ def forest_report(
             )
         curves.append(curve)
         lines.append(splits_by_depth(child_ptr, counts))
-        leaves = _counts(nodes[n_children == 0], train_pairs, train.labels)
-        shape = {"nodes": len(nodes), "leaves": int((n_children == 0).sum())}
         trees.append(
-            {**shape, "depth": int(depths(child_ptr).max()), **_rounded(leaf_criteria(leaves))}
+            {
+                "nodes": len(nodes),
+                "leaves": int((n_children == 0).sum()),
+                "depth": int(depths(child_ptr).max()),
+                **_rounded(
+                    leaf_criteria(_counts(nodes[n_children == 0], train_pairs, train.labels))
+                ),
+            }
         )
     return {
         "rows": len(train.ptr) - 1,
@@ -121,10 +126,9 @@ def _counts(nodes: I64, visits: tuple[I64, I64], labels: LabelRows) -> NodeCount
     entered, rows = visits
     first = np.searchsorted(entered, nodes)
     sizes = np.searchsorted(entered, nodes, "right") - first
-    row = rows[ranges(first, sizes)]
-    node = np.repeat(np.arange(len(nodes)), sizes)
-    carried = labels.take(row)
-    at_node = np.repeat(node, np.diff(carried.indptr))
+    carried = labels.take(rows[ranges(first, sizes)])
+    node_of_row = np.repeat(np.arange(len(nodes)), sizes)
+    at_node = np.repeat(node_of_row, np.diff(carried.indptr))
     return counts_of(len(nodes), at_node, carried.indices, np.ones(len(at_node)))
 
 
@@ -137,16 +141,14 @@ def _mean_curve(curves: list[dict[str, Any]]) -> list[dict[str, float]]:
     points = np.unique(
         np.concatenate([[0], np.geomspace(1, max(1, n_splits_max), _POINTS).astype(np.int64)])
     )
-    mean_points = []
-    for point in points[points <= n_splits_max].tolist():
-        means = {
-            name: float(
-                np.mean([curve[name][min(point, len(curve[name]) - 1)] for curve in curves])
-            )
-            for name in curves[0]
-        }
-        mean_points.append({**_rounded(means), "splits": point})
-    return mean_points
+
+    def mean_at(point: int, name: str) -> float:
+        return float(np.mean([curve[name][min(point, len(curve[name]) - 1)] for curve in curves]))
+
+    return [
+        {**_rounded({name: mean_at(point, name) for name in curves[0]}), "splits": point}
+        for point in points[points <= n_splits_max].tolist()
+    ]
 
 
 def _mean_lines(lines: list[list[dict[str, float]]]) -> list[dict[str, float]]:
@@ -164,7 +166,7 @@ def _mean_lines(lines: list[list[dict[str, float]]]) -> list[dict[str, float]]:
 
 
 def _rounded(values: dict[str, float]) -> dict[str, float]:
-    """Return values rounded to the digits that a report needs."""
+
     return {name: round(value, 5) for name, value in values.items()}
 
 

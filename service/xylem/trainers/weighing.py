@@ -1,9 +1,7 @@
 """Weighing features by inverse document frequency, for rows without weights of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +13,9 @@ PART_ROWS = 1 << 16
 
 _FEW = 100
 
+# Values of a row that differ by no more than this share count as equal: they are the same number,
+# divided by the length of the row.
 _ALIKE = 1e-6
-"""Values of a row that differ by no more than this share count as equal: they are the same number,
-divided by the length of the row.
-"""
 
 
 class Weighed(NamedTuple):
@@ -48,8 +45,7 @@ class Weighed(NamedTuple):
         """Return a chunk that scores `rows` as this one scores the original rows."""
         if self.scale is None:
             return chunk
-        factors = self.scale[chunk.feature]
-        return chunk._replace(weight=(chunk.weight / factors).astype(np.float32))
+        return chunk._replace(weight=(chunk.weight / self.scale[chunk.feature]).astype(np.float32))
 
 
 class FeatureCounts(NamedTuple):
@@ -68,10 +64,14 @@ class FeatureCounts(NamedTuple):
     with_it: NDArray[Any]
     squares: F64
 
-    def __add__(self, other: FeatureCounts) -> FeatureCounts:  # type: ignore[override]
+    def __add__(self, other: Self) -> Self:  # type: ignore[override]
         """Return the counts of the rows of both."""
-        sums = self.with_it + other.with_it, self.squares + other.squares
-        return FeatureCounts(self.n_rows + other.n_rows, self.alike and other.alike, *sums)
+        return self._replace(
+            n_rows=self.n_rows + other.n_rows,
+            alike=self.alike and other.alike,
+            with_it=self.with_it + other.with_it,
+            squares=self.squares + other.squares,
+        )
 
     def factors(self, idf: str) -> F32 | None:
         """Return float32[D], the factor of each feature (see `weigh`); None: all are 1."""
@@ -79,8 +79,7 @@ class FeatureCounts(NamedTuple):
             return None
         factors = np.log((1.0 + self.n_rows) / (1.0 + self.with_it)) + 1.0
         factors *= np.sqrt(self.squares.sum() / (self.squares @ factors**2))
-        rounded: F32 = factors.astype(np.float32)
-        return rounded
+        return np.asarray(factors, np.float32)
 
 
 def count_features(rows: SparseRows, weights: Any = None) -> FeatureCounts:
@@ -99,17 +98,16 @@ def count_features(rows: SparseRows, weights: Any = None) -> FeatureCounts:
 
 
 def _count_weighted(rows: SparseRows, weights: F64) -> FeatureCounts:
-    """Return the counts of rows with weights, float64[n]."""
+
     squares = np.zeros(rows.n_features)
     with_it = np.zeros(rows.n_features)
     for number, part in enumerate(parts_of(rows)):
         first = number * PART_ROWS
         of_value = np.repeat(weights[first : first + part.n_rows], np.diff(part.indptr))
         with_it += np.bincount(part.indices, of_value * (part.values != 0), rows.n_features)
-        terms = of_value * part.values.astype(np.float64) ** 2
-        squares += np.bincount(part.indices, terms, rows.n_features)
-    alike = all(map(_alike, parts_of(rows)))
-    return FeatureCounts(float(weights.sum()), alike, with_it, squares)
+        of_value *= part.values.astype(np.float64) ** 2
+        squares += np.bincount(part.indices, of_value, rows.n_features)
+    return FeatureCounts(float(weights.sum()), all(map(_alike, parts_of(rows))), with_it, squares)
 
 
 def scale_features(rows: SparseRows, scale: F32 | None, in_place: bool = False) -> SparseRows:
@@ -169,5 +167,4 @@ def _alike(rows: SparseRows) -> bool:
     if not len(used_sizes):
         return True
     largest = np.maximum.reduceat(used_sizes, starts)
-    least = np.minimum.reduceat(used_sizes, starts)
-    return bool((least >= largest * np.float32(1 - _ALIKE)).all())
+    return bool((np.minimum.reduceat(used_sizes, starts) >= largest * np.float32(1 - _ALIKE)).all())

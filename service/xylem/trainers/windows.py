@@ -26,19 +26,19 @@ from xylem.trainers.source import (
     Tools,
     TrainingSet,
     all_rows,
-    derived_seed,
+    derived_random,
     parts_with_progress,
 )
 from xylem_store import I64
 
+# About the size of a window, in units of 8 bytes (`source.entries_of`): 64 MiB.
 WINDOW_ENTRIES_MAX = 1 << 23
-"""About the size of a window, in units of 8 bytes (`source.entries_of`): 64 MiB."""
 
 STAGE = "shuffle"
 
+# Words of derived seeds: for dealing rows to windows, and for the order of the windows.
 _DEAL = 7
 _VISIT = 8
-"""Words of derived seeds: for dealing rows to windows, and for the order of the windows."""
 
 
 class _SelectedRows(NamedTuple):
@@ -63,7 +63,7 @@ class RowWindows(NamedTuple):
 
     def visit(self, epoch: int) -> Iterator[tuple[int, TrainingSet]]:
         """Yield (number, rows) of each window, in an order that differs from epoch to epoch."""
-        random = np.random.Generator(np.random.PCG64(derived_seed(self.seed, _VISIT, epoch)))
+        random = derived_random(self.seed, _VISIT, epoch)
         for number in random.permutation(len(self.windows)).tolist():
             yield number, self.windows[number].get()
 
@@ -85,7 +85,7 @@ def deal_windows(source: RowSource, tools: Tools) -> RowWindows:
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if not in_memory and free < 8 * census.n_entries:
         raise _no_room(census, f"{free >> 20} MiB")
-    random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _DEAL)))
+    random = derived_random(tools.seed, _DEAL)
     pieces: list[list[RowsHandle]] = [[] for _ in range(n_windows)]
     for data in _whole_windows(parts):
         # one random number for each row, so that the windows do not depend on the parts
@@ -117,21 +117,18 @@ def load_rows(source: RowSource, progress: OnProgress) -> tuple[TrainingSet, boo
     """
     census = source.census
     if source.reads == "rows" or census.n_entries <= WINDOW_ENTRIES_MAX:
-        parts = (
+        return TrainingSet.join(
             [*source.parts()]
             if source.reads == "rows"
             else [*parts_with_progress(source, progress, STAGE)]
-        )
-        return TrainingSet.join(parts), False
+        ), False
     n_rows = census.n_rows
     n_carried = int(census.label_rows.sum())
     row_ptr = mapped(np.int64, n_rows + 1, census)
     label_ptr = mapped(np.int64, n_rows + 1, census)
     indices, values = (mapped(dtype, census.n_nonzeros, census) for dtype in (np.int32, np.float32))
     label_ids = mapped(np.int32, n_carried, census)
-    n = 0
-    nnz = 0
-    label_end = 0
+    n = nnz = label_end = 0
     for rows, labels in parts_with_progress(source, progress, STAGE):
         ends = n + rows.n_rows, nnz + len(rows.indices), label_end + len(labels.indices)
         if ends[0] > n_rows or ends[1] > len(indices) or ends[2] > n_carried:
@@ -142,8 +139,10 @@ def load_rows(source: RowSource, progress: OnProgress) -> tuple[TrainingSet, boo
         values[nnz : ends[1]] = rows.values
         label_ids[label_end : ends[2]] = labels.indices
         n, nnz, label_end = ends
-    all_labels = LabelRows(label_ptr, label_ids, len(census.label_rows))
-    return TrainingSet(SparseRows(row_ptr, indices, values, census.n_features), all_labels), True
+    return TrainingSet(
+        SparseRows(row_ptr, indices, values, census.n_features),
+        LabelRows(label_ptr, label_ids, len(census.label_rows)),
+    ), True
 
 
 def mapped(dtype: DTypeLike, n: int, census: Census) -> NDArray[Any]:
@@ -167,7 +166,7 @@ def mapped(dtype: DTypeLike, n: int, census: Census) -> NDArray[Any]:
 
 
 def _no_room(census: Census, room: str) -> BadParameter:
-    needed = f"{8 * census.n_entries >> 20} MiB to shuffle the rows in {tempfile.gettempdir()}"
     return BadParameter(
-        f"TMPDIR: expected room for {needed}, found {room}; name a larger directory"
+        f"TMPDIR: expected room for {8 * census.n_entries >> 20} MiB to shuffle the rows in "
+        f"{tempfile.gettempdir()}, found {room}; name a larger directory"
     )

@@ -8,6 +8,7 @@ from .concepts import read_concepts as read_concepts
 from .featurizers import featurizer_of as featurizer_of
 from .label_info import read_label_info as read_label_info
 from .matching import NameMatcher as NameMatcher
+from .new_members import with_members as with_members
 from .new_vocabulary import VocabularyRequest as VocabularyRequest
 from .new_vocabulary import set_vocabulary as set_vocabulary
 from .ranker import check_installed as check_installed

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import SparseRows
-from xylem.engine import WordReader, Words, take_names, texts_between
+from xylem.engine import WordReader, Words, texts_between
 from xylem.vocabulary.candidates import NAME_FEATURES, name_rows
 from xylem.vocabulary.names import GROUP, STOPS, WORDS, NameParameters
 from xylem.vocabulary.trie import NameTrie, check_trie
@@ -20,6 +20,7 @@ from xylem_store import (
     file_name,
     group_of,
     handle_of,
+    names_in,
     new_seed,
     take,
     take_group,
@@ -76,7 +77,7 @@ class NameMatcher:
         self.parameters = parameters
         self._reader = WordReader(parameters, arrays, STOPS)
         self.forms = self._reader.forms
-        table = group_of(GROUP, take_names(arrays, WORDS))
+        table = group_of(GROUP, names_in(arrays, WORDS))
         self._trie = take_group({**arrays, **table}, GROUP, NameTrie, **_SIZES)
         check_bounds(arrays, {}, GROUP)
         check_trie(self._trie)

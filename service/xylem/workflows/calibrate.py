@@ -44,8 +44,7 @@ from xylem_store import (
 
 # predictions of each row that are fitted: more than are shown, because low thresholds use them
 FITTED_TOP_R = 20
-ROWS_MIN = 100
-"""The fewest rows that a calibration is fitted to."""
+ROWS_MIN = 100  # the fewest rows that a calibration is fitted to
 
 
 class CalibrationFit(NamedTuple):
@@ -97,8 +96,10 @@ def fit_to_rows(
     assert source is not None, (
         "expected rows of a file: windows of words are of models that are refused"
     )
-    training_manifests = [model.manifest, *model.manifest.members]
-    if any(source.sha256 == manifest.data.sha256 for manifest in training_manifests):
+    if any(
+        source.sha256 == manifest.data.sha256
+        for manifest in [model.manifest, *model.manifest.members]
+    ):
         raise BadData(
             "calibrate: expected rows that the model was not trained on, found those that it "
             "was trained on"
@@ -122,8 +123,10 @@ def fit_to_rows(
     cross_fitted = predictions.scores.copy()
     for fitted in (in_half, ~in_half):
         if fitted.any():
-            by_half = fit_calibration(predictions.scores[fitted], are_true[fitted])
-            cross_fitted[~fitted] = apply_calibration(by_half, predictions.scores[~fitted])
+            cross_fitted[~fitted] = apply_calibration(
+                fit_calibration(predictions.scores[fitted], are_true[fitted]),
+                predictions.scores[~fitted],
+            )
     fit = CalibrationFit(
         fit_calibration(predictions.scores, are_true),
         source,
@@ -152,13 +155,16 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
     extra = _without_calibration(draft.extra)
     extra.update(group_of(CALIBRATION, fit.calibration))
     if REPORT in extra:
-        report_parts = {
-            name: part for name, part in read_report(extra).items() if name != "validation"
-        }
-        extra[REPORT] = json_array(REPORT, report_parts)
+        extra[REPORT] = json_array(
+            REPORT,
+            {name: part for name, part in read_report(extra).items() if name != "validation"},
+        )
     extra[ORIGIN] = json_array(ORIGIN, {**origin, CALIBRATION: facts})
-    metrics = {name: value for name, value in draft.metrics.items() if name not in F_MEASURES}
-    return replace(draft, metrics=metrics, extra=extra)
+    return replace(
+        draft,
+        metrics={name: value for name, value in draft.metrics.items() if name not in F_MEASURES},
+        extra=extra,
+    )
 
 
 def calibrate_and_publish(

@@ -27,8 +27,7 @@ from xylem.evaluation import KS, PredictedRows, Truth, ranking_metrics
 from xylem.trainers import Trained, parse_parameters, train
 from xylem_store import I64, DataInfo, Draft, Model, TrainerInfo, build_names, model_of
 
-HELD_OUT_PARTS = 5
-"""One of so many parts of the rows is held out."""
+HELD_OUT_PARTS = 5  # one of so many parts of the rows is held out
 
 CANDIDATES: dict[str, dict[str, Any]] = {
     "words": {"kind": "tfidf"},
@@ -48,14 +47,11 @@ PLAIN = "words"
 the best of them. To it, without first words, the chosen features are compared.
 """
 
-LEADS = (0, 10, 20)
-"""How many first words may count more; ADR 28 has what they gain."""
+LEADS = (0, 10, 20)  # how many first words may count more; ADR 28 has what they gain
 
-FIELD_WEIGHTS = (1, 2, 3, 5)
-"""The weights of a column that are tried."""
+FIELD_WEIGHTS = (1, 2, 3, 5)  # the weights of a column that are tried
 
-LEAD_WEIGHT = 3
-"""How many times they count then."""
+LEAD_WEIGHT = 3  # how many times they count then
 
 TRAINER = "label-tree"
 """One tree of this trainer judges the features, whatever trainer is to use them."""
@@ -63,15 +59,13 @@ TRAINER = "label-tree"
 TOLERANCE = 0.2
 """The first candidate whose precision is within this of the best one's, in percent, is chosen."""
 
-WEIGHTS = (0.3, 0.6, 1.0)
-"""The weights of vectors that are tried, besides none."""
+WEIGHTS = (0.3, 0.6, 1.0)  # the weights of vectors that are tried, besides none
 
 ROWS_MIN = 50
 ROWS_MAX = 50_000
 """The least rows for trials, and the most that are drawn for those of weights."""
 
-BLOCKS = 50
-"""The held-out rows are at least so many blocks of neighbouring rows."""
+BLOCKS = 50  # the held-out rows are at least so many blocks of neighbouring rows
 
 _TIMED_TEXTS = 200
 
@@ -143,8 +137,9 @@ def choose_features(
     def attempt(candidate: str, lead: int) -> None:
         on_progress("choose features", len(outcomes), n_trials)
         name = f"{candidate}, first {lead} words {LEAD_WEIGHT} times" if lead else candidate
-        parameters = _parameters(candidate, lead, auto)
-        outcomes[candidate, lead] = _try_features(name, parameters, training, held_out, seed, crew)
+        outcomes[candidate, lead] = _try_features(
+            name, _parameters(candidate, lead, auto), training, held_out, seed, crew
+        )
 
     for lead in LEADS:
         attempt(PLAIN, lead)
@@ -160,14 +155,13 @@ def choose_features(
         if outcomes[candidate, best_lead].precision >= best - TOLERANCE
     )
     outcome = outcomes[chosen, best_lead]
-    choice = FeatureChoice(
+    return _parameters(chosen, best_lead, auto), FeatureChoice(
         chosen=outcome.features,
         gained=round(outcome.precision - outcomes[PLAIN, 0].precision, 2),
         rows=held_out.n_rows + training.n_rows,
         held_out=held_out.n_rows,
         tried=list(outcomes.values()),
     )
-    return _parameters(chosen, best_lead, auto), choice
 
 
 def choose_weight(
@@ -199,9 +193,8 @@ def choose_weight(
     best = max(range(len(tried)), key=lambda i: tried[i].precision)  # the first of equals
     gained = tried[best].precision - tried[0].precision
     chosen = best if gained > TOLERANCE else 0  # without vectors a search costs less
-    names = [] if earlier is None else [earlier.chosen]
-    choice = FeatureChoice(
-        chosen=", ".join([*names, tried[chosen].features]),
+    return candidates[chosen], FeatureChoice(
+        chosen=", ".join([*([] if earlier is None else [earlier.chosen]), tried[chosen].features]),
         gained=round(
             tried[chosen].precision - tried[0].precision + (earlier.gained if earlier else 0), 2
         ),
@@ -209,7 +202,6 @@ def choose_weight(
         held_out=held_out.n_rows,
         tried=[*(earlier.tried if earlier else ()), *tried],
     )
-    return candidates[chosen], choice
 
 
 def choose_field_weight(
@@ -229,23 +221,31 @@ def choose_field_weight(
     name = dataset.fields.unweighted.name
     if isinstance(parameters, AutoParameters):
         parameters = _parameters(PLAIN, LEADS[1], parameters)
-    words = replace(dataset, vectors=None)
-    held_out, training = _held_out(f"text column {name!r}", words, ROWS_MAX, seed)
+    held_out, training = _held_out(
+        f"text column {name!r}", replace(dataset, vectors=None), ROWS_MAX, seed
+    )
     tried = list[Tried]()
     for weight in FIELD_WEIGHTS:
         on_progress("choose weight of a field", len(tried), len(FIELD_WEIGHTS))
-        parts = _weighted(training, weight), _weighted(held_out, weight)
-        tried.append(_try_features(f"{name}={weight}", parameters, *parts, seed, crew))
+        tried.append(
+            _try_features(
+                f"{name}={weight}",
+                parameters,
+                _weighted(training, weight),
+                _weighted(held_out, weight),
+                seed,
+                crew,
+            )
+        )
     on_progress("choose weight of a field", len(tried), len(FIELD_WEIGHTS))
     best = max(tried, key=lambda outcome: outcome.precision)  # the first of equals
-    choice = FeatureChoice(
+    return _weighted(dataset, FIELD_WEIGHTS[tried.index(best)]), FeatureChoice(
         chosen=best.features,
         gained=round(best.precision - tried[0].precision, 2),
         rows=held_out.n_rows + training.n_rows,
         held_out=held_out.n_rows,
         tried=tried,
     )
-    return _weighted(dataset, FIELD_WEIGHTS[tried.index(best)]), choice
 
 
 def _weighted(dataset: Dataset, weight: int) -> Dataset:
@@ -276,8 +276,7 @@ def _held_out(
 def _parameters(candidate: str, lead: int, auto: AutoParameters) -> FeatureParameters:
     values = {**CANDIDATES[candidate], "lead": lead, "lead_weight": LEAD_WEIGHT}
     fields = PARAMETERS[values["kind"]].model_fields  # characters have no stems
-    shared = auto.model_dump(include=fields.keys() - {"rows"})
-    return parameters_of({**shared, **values})
+    return parameters_of({**auto.model_dump(include=fields.keys() - {"rows"}), **values})
 
 
 def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
@@ -291,12 +290,9 @@ def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
     n_drawn = min(n_rows, rows_max)
     n_held = n_drawn // HELD_OUT_PARTS
     block = max(1, n_held // BLOCKS)
-    starts = rng.permutation(-(-n_rows // block))
-    order = (starts[:, None] * block + np.arange(block)).ravel()
+    order = (rng.permutation(-(-n_rows // block))[:, None] * block + np.arange(block)).ravel()
     order = order[order < n_rows]
-    held_out = order[:n_held]
-    remainder = order[n_held:]
-    return np.sort(held_out), np.sort(rng.permutation(remainder)[: n_drawn - n_held])
+    return np.sort(order[:n_held]), np.sort(rng.permutation(order[n_held:])[: n_drawn - n_held])
 
 
 def _try_features(
@@ -346,18 +342,19 @@ def trial_model(trained: Trained, n_labels: int, n_features: int, trainer: str =
 
     Its labels are named by their ids.
     """
-    draft = Draft(
-        kind=trained.kind,
-        link=trained.link,
-        weights="float32",
-        n_features=n_features,
-        trainer=TrainerInfo(trainer, trained.parameters),
-        seed=0,
-        data=DataInfo("trial", 1, "0" * 64),
-        metrics={},
-        features={"kind": "raw"},
-        ensemble=trained.ensemble,
-        labels=build_names(map(str, range(n_labels))),
-        extra=trained.extra,
+    return model_of(
+        Draft(
+            kind=trained.kind,
+            link=trained.link,
+            weights="float32",
+            n_features=n_features,
+            trainer=TrainerInfo(trainer, trained.parameters),
+            seed=0,
+            data=DataInfo("trial", 1, "0" * 64),
+            metrics={},
+            features={"kind": "raw"},
+            ensemble=trained.ensemble,
+            labels=build_names(map(str, range(n_labels))),
+            extra=trained.extra,
+        )
     )
-    return model_of(draft)

@@ -75,8 +75,7 @@ def compare(
     Macro-F is the mean over all labels that either version knows. Raises BadInput.
     """
     check_resamples(request.resamples)
-    names = b.model.labels
-    ids = find_names(a.model.labels, names.utf8, names.offsets).astype(np.int64)
+    ids = find_names(a.model.labels, b.model.labels.utf8, b.model.labels.offsets).astype(np.int64)
     n_new = int((ids < 0).sum())
     # labels that a does not know get ids after those of a
     ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)
@@ -153,16 +152,16 @@ def _predict_side(
     ranked = predictor.predict(rows, PredictOptions(top_r=TOP_R), request.threads)
     decided = None
     if decides and side.tuned is not None:
-        thresholds = predictor.node_thresholds(side.tuned.thresholds)
-        decisions = predict_all(
-            predictor,
-            rows,
-            thresholds,
-            request.threads,
-            lambda done: show("decide", done, rows.n_rows),
-            side.tuned.aim.limit,
+        decided = PredictedRows(
+            *predict_all(
+                predictor,
+                rows,
+                predictor.node_thresholds(side.tuned.thresholds),
+                request.threads,
+                lambda done: show("decide", done, rows.n_rows),
+                side.tuned.aim.limit,
+            )
         )
-        decided = PredictedRows(*decisions)
     return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)
 
 

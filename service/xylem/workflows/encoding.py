@@ -1,7 +1,5 @@
 """Vectors of the texts of a data set, made by a sentence encoder before a training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from hashlib import sha256
 from itertools import accumulate
@@ -35,8 +33,7 @@ def with_encoder(chosen: Chosen, store: Store | None) -> Chosen:
         raise BadParameter(
             "features.encoder: expected a training that publishes into a store, found none"
         )
-    arrays = store.encoders.open(chosen.encoder_name)
-    return chosen.encoded_by(chosen.encoder_name, arrays)
+    return chosen.encoded_by(chosen.encoder_name, store.encoders.open(chosen.encoder_name))
 
 
 def with_vectors(
@@ -60,8 +57,7 @@ def with_vectors(
     vectors = [_read(file) for file in stored]
     missing = [i for i, of_block in enumerate(vectors) if of_block is None]
     n_done = len(blocks) - len(missing)
-    results = crew.mapped(encoder, (blocks[i] for i in missing))
-    for i, result in zip(missing, results, strict=True):
+    for i, result in zip(missing, crew.mapped(encoder, (blocks[i] for i in missing)), strict=True):
         vectors[i] = result
         _write(stored[i], result)
         n_done += 1
@@ -75,8 +71,12 @@ def with_vectors(
 
 def _name_of(encoder: Any) -> str:
     """Return the name of the folder of what an encoder has made with these libraries."""
-    libraries = load_extra("encoder").library_versions()
-    facts = (encoder.arrays.digest, encoder.prefix, encoder.max_tokens, sorted(libraries.items()))
+    facts = (
+        encoder.arrays.digest,
+        encoder.prefix,
+        encoder.max_tokens,
+        sorted(load_extra("encoder").library_versions().items()),
+    )
     return sha256(repr(facts).encode()).hexdigest()
 
 
@@ -105,9 +105,7 @@ def _write(file: Path | None, vectors: F32) -> None:
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Remove the oldest files beyond STORED_BYTES_MAX."""
     files = sorted(folder.rglob("*.npy"), key=lambda file: file.stat().st_mtime, reverse=True)
-    sizes = accumulate(file.stat().st_size for file in files)
-    for file, n_bytes in zip(files, sizes, strict=True):
+    for file, n_bytes in zip(files, accumulate(file.stat().st_size for file in files), strict=True):
         if n_bytes > STORED_BYTES_MAX:
             file.unlink(missing_ok=True)

@@ -32,29 +32,33 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     crew = _Measuring(request.threads)
     if request.ray is not None:
         request.check(chosen)
-    name = request.trainer
     parameters = chosen.trainer
     tools = Tools(request.seed, crew, on_progress)
     if request.stream:
         source = prepare(request, chosen, crew, on_progress)
-        figures = estimate_blocks(name, parameters, source, tools)
+        figures = estimate_blocks(request.trainer, parameters, source, tools)
         assert isinstance(parameters, ClassifierParameters)  # other trainers have no blocks
         worker = block_bytes(source.census.n_features, parameters.memory_mib, crew.most_rows)
-        needs = {
-            "held_bytes": crew.held_bytes,
-            "worker_bytes": worker,
-            "driver_bytes": peak_memory_bytes(),
+        return {
+            **figures,
+            "blocks": {
+                "held_bytes": crew.held_bytes,
+                "worker_bytes": worker,
+                "driver_bytes": peak_memory_bytes(),
+            },
         }
-        return {**figures, "blocks": needs}
     data = prepare_in_memory(request, chosen, crew, on_progress).data
-    figures = estimate(name, parameters, data, tools)
+    figures = estimate(request.trainer, parameters, data, tools)
     if request.ray is None:
         return figures
-    worker = find_trainer(name).worker_bytes(data, parameters)
-    node = max(crew.most_bytes, n_bytes(data))
+    worker = find_trainer(request.trainer).worker_bytes(data, parameters)
     return {
         **figures,
-        "ray": {"node_bytes": node, "worker_bytes": worker, "driver_bytes": peak_memory_bytes()},
+        "ray": {
+            "node_bytes": max(crew.most_bytes, n_bytes(data)),
+            "worker_bytes": worker,
+            "driver_bytes": peak_memory_bytes(),
+        },
     }
 
 

@@ -17,9 +17,11 @@ from xylem.engine import (
     predict_all,
     predict_parts,
 )
-from xylem.evaluation import LEAST_THRESHOLD as LEAST_THRESHOLD
 from xylem.evaluation import (
+    LEAST_THRESHOLD,
     USUAL_EMPTY,
+    A,
+    B,
     EmptyConvention,
     LabelCounts,
     Labelled,
@@ -27,31 +29,29 @@ from xylem.evaluation import (
     ReliabilityBin,
     ThresholdPoint,
     ThresholdSweep,
+    Truth,
     calibration_error,
     constants_of,
     count_labels,
+    f_measures,
     mark_true,
+    propensities,
+    ranking_metrics,
     reliability,
 )
-from xylem.evaluation import empty_convention as empty_convention
 from xylem.thresholds import Tuned
-from xylem.workflows.report import Report, evaluation_report
 from xylem.workflows.stored_figures import Band, frequency_bands, kept_figures
-from xylem_store import F32, U8, Model, has_calibration, has_rerank, name_of
+from xylem_store import F32, I64, U8, Model, has_calibration, has_rerank, name_of
 
-TOP_R = 5
-"""The number of labels that rankings are measured on, and that are timed."""
+TOP_R = 5  # the number of labels that rankings are measured on, and that are timed
 
-THRESHOLD_UNTUNED = 0.5
-"""The threshold of F-measures if a version has no tuned thresholds."""
+THRESHOLD_UNTUNED = 0.5  # the threshold of F-measures if a version has no tuned thresholds
 
 F_MEASURES = ("macro_f", "micro_f", "instance_f")
 
-EXAMPLES = 3
-"""How many labels a finding names."""
+EXAMPLES = 3  # how many labels a finding names
 
-NAMES_MAX = 20
-"""At most so many labels that the model does not know are named."""
+NAMES_MAX = 20  # at most so many labels that the model does not know are named
 
 RERANKED = (
     f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is predicted, "
@@ -61,6 +61,10 @@ RERANKED = (
 
 _REPEATS = 5
 _SECONDS_MAX = 10.0
+
+
+Report = dict[str, float | int | str | None]
+"""Figures by name; None for a figure that cannot be computed."""
 
 
 class Evaluation(NamedTuple):
@@ -139,10 +143,11 @@ def _note_never_answered(model: Model, labelled: Labelled, allowed: U8 | None) -
     never = labelled.never_answered(model, allowed).tolist()
     if never and labelled.report is not None:
         names = ", ".join(repr(name_of(model.labels, label)) for label in never[:EXAMPLES])
-        finding = WORKFLOW_FINDINGS["labels-never-answered"].about(
-            n=len(never), n_labels=len(np.unique(labelled.labels.indices)), names=names
+        labelled.report.findings.append(
+            WORKFLOW_FINDINGS["labels-never-answered"].about(
+                n=len(never), n_labels=len(np.unique(labelled.labels.indices)), names=names
+            )
         )
-        labelled.report.findings.append(finding)
 
 
 def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
@@ -163,8 +168,9 @@ def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
     weights = labelled.labels.weights_at(labelled.labels.indptr)
     log_loss = None
     if len(finite_logs):
-        of_finite = None if weights is None else weights[is_finite]
-        log_loss = float(-np.average(finite_logs, weights=of_finite))
+        log_loss = float(
+            -np.average(finite_logs, weights=None if weights is None else weights[is_finite])
+        )
     return {
         "log_loss": log_loss,
         "perplexity": None if log_loss is None else float(np.exp(min(log_loss, 700.0))),
@@ -213,17 +219,21 @@ def valid_figures(
     Its metrics are all figures in percent, without F-measures of a version that re-ranks: see
     RERANKED.
     """
-    predictor = make_predictor(model)
     figures, counts, bins, bands = _measure(
-        predictor, model, valid, threads, on_progress, tuned, USUAL_EMPTY
+        make_predictor(model), model, valid, threads, on_progress, tuned, USUAL_EMPTY
     )
     left_out = F_MEASURES if tuned is None and note_on(model) else ()
-    metrics = {
-        key: value for key, value in figures.items() if type(value) is float and key not in left_out
-    }
-    stored_figures = kept_figures(counts, bins, bands, model.labels)
     return ValidFigures(
-        metrics, {"rows": valid.n_rows, **stored_figures, "threshold": THRESHOLD_UNTUNED}
+        {
+            key: value
+            for key, value in figures.items()
+            if type(value) is float and key not in left_out
+        },
+        {
+            "rows": valid.n_rows,
+            **kept_figures(counts, bins, bands, model.labels),
+            "threshold": THRESHOLD_UNTUNED,
+        },
     )
 
 
@@ -241,10 +251,9 @@ def _measure(
     They are the figures in percent, the decisions about each label, the bins of reliability, and
     the figures of the bands.
     """
-    rows = labelled.rows
     labels = labelled.labels
     label_counts = model.arrays.get("labels/counts")
-    predictions = predictor.predict(rows, PredictOptions(top_r=TOP_R), threads)
+    predictions = predictor.predict(labelled.rows, PredictOptions(top_r=TOP_R), threads)
     ranked = PredictedRows(predictions.ptr, predictions.labels)
     decision_thresholds = (
         THRESHOLD_UNTUNED if tuned is None else predictor.node_thresholds(tuned.thresholds)
@@ -252,10 +261,10 @@ def _measure(
     decided = PredictedRows(
         *predict_all(
             predictor,
-            rows,
+            labelled.rows,
             decision_thresholds,
             threads,
-            lambda done: on_progress("decide", done, rows.n_rows),
+            lambda done: on_progress("decide", done, labelled.rows.n_rows),
             None if tuned is None else tuned.aim.limit,
         )
     )
@@ -271,29 +280,32 @@ def _measure(
     )
     if model.manifest.link == "softmax":
         report.update(likelihood_report(predictor, labelled))
-    of_ranked = labels.weights_at(ranked.ptr)
-    bins = reliability(predictions.scores, mark_true(ranked, labels), of_ranked)
-    return report, counts, bins, frequency_bands(ranked, counts, labels, label_counts, empty)
+    return (
+        report,
+        counts,
+        reliability(predictions.scores, mark_true(ranked, labels), labels.weights_at(ranked.ptr)),
+        frequency_bands(ranked, counts, labels, label_counts, empty),
+    )
 
 
 def _sweep(
     predictor: Searcher, labelled: Labelled, threads: int, on_progress: OnProgress
 ) -> list[ThresholdPoint]:
-    rows = labelled.rows
-    labels = labelled.labels
     counting = ThresholdSweep()
     first = 0
     for predictions in predict_parts(
         predictor,
-        rows,
+        labelled.rows,
         lambda: LEAST_THRESHOLD,
         threads,
-        lambda done: on_progress("sweep", done, rows.n_rows),
+        lambda done: on_progress("sweep", done, labelled.rows.n_rows),
     ):
         last = first + len(predictions.ptr) - 1
-        truth = labels.cut(first, last)
         counting.add(
-            predictions.scores, mark_true(PredictedRows(predictions.ptr, predictions.labels), truth)
+            predictions.scores,
+            mark_true(
+                PredictedRows(predictions.ptr, predictions.labels), labelled.labels.cut(first, last)
+            ),
         )
         first = last
     return counting.points(labelled.n_true)
@@ -322,3 +334,41 @@ def _us_per_row(predictor: Searcher, rows: SparseRows, on_progress: OnProgress) 
         seconds.append(time.perf_counter() - start)
     on_progress("time", _REPEATS, _REPEATS)
     return 1e6 * median(seconds) / rows.n_rows
+
+
+def evaluation_report(
+    ranked: PredictedRows,
+    decided: PredictedRows,
+    truth: Truth,
+    label_counts: I64 | None,
+    n_training_rows: int,
+    *,
+    empty: EmptyConvention = USUAL_EMPTY,
+    constants: tuple[float, float] = (A, B),
+) -> Report:
+    """Return every figure of an evaluation: percentages, `rows`, `empty_label_convention`.
+
+    ranked        the first labels of each row (at least five, if there are so many)
+    decided       the labels of each row at the thresholds that are measured
+    truth         the true labels
+    label_counts  int64[K], training rows of each label, for the propensities; None if they are not
+                  known (models of other libraries): then the propensity-scored figures are None
+    constants     a and b of the propensities
+
+    Raises ValueError if the numbers of rows differ.
+    """
+    is_known = label_counts is not None and n_training_rows > 0
+    if label_counts is None or not is_known:
+        label_counts = np.zeros(truth.labels.n_labels, np.int64)
+        n_training_rows = 1
+    ranking = ranking_metrics(
+        ranked,
+        truth,
+        propensities(label_counts, n_training_rows, *constants),
+        float(propensities(0, n_training_rows, *constants)),
+    )
+    scored: Report = {
+        name: None if name.startswith("PS") and not is_known else value
+        for name, value in ranking.items()
+    }
+    return {"rows": truth.labels.n_rows, **scored, **f_measures(decided, truth, empty)._asdict()}

@@ -5,10 +5,19 @@ import numpy as np
 from xylem.base import OnProgress, no_progress
 from xylem.evaluation import learnt_labels
 from xylem.thresholds import ThresholdDatabase, carried
+from xylem.workflows.extend_members import extend_members
 from xylem.workflows.going_on import check_base
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.training_work import TrainReport
-from xylem_store import LABEL_COUNTS, Store, has_calibration, parse_named, read_origin, tree_digest
+from xylem_store import (
+    COMBINED,
+    LABEL_COUNTS,
+    Store,
+    has_calibration,
+    parse_named,
+    read_origin,
+    tree_digest,
+)
 
 
 def extend_and_publish(
@@ -17,19 +26,21 @@ def extend_and_publish(
     """Publish a version with labels that its base does not have; the trainer is the base's.
 
     Ids, names, features, calibration, and all weights that no new label changes, stay to the bit.
+    Of a combined version the members are extended.
     Raises as `train_and_publish`.
     """
     assert request.base is not None
     base = store.open(*parse_named(request.base))
-    trainer = base.manifest.trainer.name
     extension = request.model_copy(
         update={
-            "trainer": trainer,
+            "trainer": base.manifest.trainer.name,
             "seed": base.manifest.seed,
             "extends": True,
             "parameters": (),
         }
     )
+    if base.manifest.kind == COMBINED:
+        return extend_members(store, model, base, extension, on_progress)
     check_base(base, extension, "extend")
     return train_and_publish(store, model, extension, on_progress)
 
@@ -49,9 +60,11 @@ def carry_thresholds(store: Store, name: str, version: int, database: ThresholdD
     ):
         return False
     number = int(parent["version"])
-    n_labels = model.manifest.n_labels
-    is_there = number in store.versions(name)
-    tuned = database.load(name, number, store.manifest(name, number).digest if is_there else None)
+    tuned = database.load(
+        name,
+        number,
+        store.manifest(name, number).digest if number in store.versions(name) else None,
+    )
     if tuned is None:
         return False
     n_old = len(tuned.thresholds)
@@ -59,15 +72,22 @@ def carry_thresholds(store: Store, name: str, version: int, database: ThresholdD
     if has_calibration(parent_model.arrays) != has_calibration(model.arrays):
         return False
     gets_leaf = learnt_labels(model)[:n_old] & ~learnt_labels(parent_model)
-    has_same_labels = n_labels == n_old and not gets_leaf.any()
-    if has_same_labels and tree_digest(parent_model.ensemble) != tree_digest(model.ensemble):
+    if (
+        model.manifest.n_labels == n_old
+        and not gets_leaf.any()
+        and tree_digest(parent_model.ensemble) != tree_digest(model.ensemble)
+    ):
         return False
-    thresholds = carried(
-        tuned,
-        model.arrays.get(LABEL_COUNTS),
-        model.manifest.data.rows,
-        n_labels,
-        np.flatnonzero(~gets_leaf),
+    database.save(
+        name,
+        version,
+        carried(
+            tuned,
+            model.arrays.get(LABEL_COUNTS),
+            model.manifest.data.rows,
+            model.manifest.n_labels,
+            np.flatnonzero(~gets_leaf),
+        ),
+        model.manifest.digest,
     )
-    database.save(name, version, thresholds, model.manifest.digest)
     return True

@@ -134,15 +134,19 @@ class FileSource:
             label_rows=self._label_rows,
             label_nonzeros=np.zeros(0, np.int64),
         )
-        parts = self.stream.parts(partial(self._on_progress, "read"))
-        for part, rows in self._pair_with_rows(parts):
+        for part, rows in self._pair_with_rows(
+            self.stream.parts(partial(self._on_progress, "read"))
+        ):
             data = TrainingSet(rows, part.labels)
             if census.n_rows < DIGESTS_MAX:
                 self._digests.extend(digests_of(rows))
             # the labels that occur: until its end a .svm file has as many as are allowed
-            n_labels = int(part.labels.indices.max(initial=-1)) + 1
-            occurring = part.labels._replace(n_labels=n_labels)
-            census += MemorySource(TrainingSet(rows, occurring)).census
+            census += MemorySource(
+                TrainingSet(
+                    rows,
+                    part.labels._replace(n_labels=int(part.labels.indices.max(initial=-1)) + 1),
+                )
+            ).census
             self.n_empty += int((np.diff(rows.indptr) == 0).sum())
             yield data
         final = self.stream.settle()
@@ -170,9 +174,14 @@ class FileSource:
         if self._featurizer is None:
             self._featurizer = self._fitted(first, 0)
         parts, parts_ahead = tee(chain([first], parts))
-        blocks = ((part.texts or [], part.vectors) for part in parts_ahead)
-        row_parts = self._crew.mapped(MakeRows.from_featurizer(self._featurizer), blocks)
-        yield from zip(parts, row_parts, strict=True)
+        yield from zip(
+            parts,
+            self._crew.mapped(
+                MakeRows.from_featurizer(self._featurizer),
+                ((part.texts or [], part.vectors) for part in parts_ahead),
+            ),
+            strict=True,
+        )
 
     def _fitted(self, part: Dataset, n_features: int) -> Featurizer:
         """Return a featurizer for rows as in a part; vectors are read once for it, and no texts."""
@@ -182,8 +191,6 @@ class FileSource:
 
 
 class _FirstPass(NamedTuple):
-    """The results of a first pass over texts."""
-
     featurizer: ContextFeaturizer
     census: Census
     sha256: str
@@ -260,19 +267,21 @@ class TextSource:
         if not n_texts:
             raise file.fault(1, "expected at least one row, found none")
         featurizer = context_of(counts, self._parameters)
-        window = self._parameters.window
         # a window for each word, and one for the end of each text
         label_rows = np.zeros(featurizer.words.n_names, np.int64)
         for word, count in counts.items():
             label_rows[featurizer.id_of(word)] += count
         label_rows[featurizer.end] += n_texts
         n = int(label_rows.sum())
-        census = Census(
-            n_rows=n,
-            n_features=featurizer.n_features,
-            n_nonzeros=window * n,
-            n_labelled=n,
-            label_rows=label_rows,
-            label_nonzeros=window * label_rows,
+        return _FirstPass(
+            featurizer,
+            Census(
+                n_rows=n,
+                n_features=featurizer.n_features,
+                n_nonzeros=self._parameters.window * n,
+                n_labelled=n,
+                label_rows=label_rows,
+                label_nonzeros=self._parameters.window * label_rows,
+            ),
+            file.sha256,
         )
-        return _FirstPass(featurizer, census, file.sha256)

@@ -23,8 +23,7 @@ from xylem_store import Store, check_model, model_of, read_report
 
 TRAINER = "label-tree"
 
-_IN_ALL = "in all"
-"""The phase of the first progress bar."""
+_IN_ALL = "in all"  # the phase of the first progress bar
 
 STAGES = ("reading the file", "learning labels", "choosing thresholds", "measuring", "publishing")
 """What the progress bars call the stages: the words of a user, who knows no phase of a training."""
@@ -55,8 +54,9 @@ def make_first_model(
     from, other BadInput, StoreError and DatabaseUnavailable; then nothing is published.
     """
     check_model(name)
-    reading = partial(_stage(on_progress, 0), "read")
-    dataset = read_dataset(data, columns=columns, on_progress=reading)
+    dataset = read_dataset(
+        data, columns=columns, on_progress=partial(_stage(on_progress, 0), "read")
+    )
     dataset.fields.refuse_unweighted()
     check(dataset)
     train, valid, test = _split_rows(data, dataset, seed)
@@ -91,11 +91,10 @@ def make_first_model(
     outcomes = []
     report = read_report(model.arrays)
     if len(tuning_rows.labels.indices):
-        choosing = _stage(on_progress, 2)
         outcomes = tune(
             model,
             request_of(None, data, None, "zero", threads=threads, objective="instance"),
-            choosing,
+            _stage(on_progress, 2),
             tuning_rows,
         )
     tuned = outcomes[0].tuned if outcomes else None

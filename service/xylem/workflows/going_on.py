@@ -88,16 +88,17 @@ def read_kept(model: Model) -> TrainingSet | None:
     if not keeps_rows(model):
         return None
     arrays = model.at_rest(ROWS)
-    manifest = model.manifest
-    check_bounds({**model.arrays, **arrays}, {"n_features": manifest.n_features}, ROWS)
+    check_bounds({**model.arrays, **arrays}, {"n_features": model.manifest.n_features}, ROWS)
     indptr, indices, values, label_ptr, label_idx = (
         take(arrays, f"{ROWS}/{name}", dtype, (None,)) for name, dtype in _PARTS.items()
     )
     check_all(f"{ROWS}/values", np.isfinite(values), "a finite number", values)
     if len(values) != len(indices) or len(label_ptr) != len(indptr):
         raise Corrupt(ROWS, "a value for each index, and labels for each row", "others")
-    rows = SparseRows(indptr, indices, values, manifest.n_features)
-    return TrainingSet(rows, LabelRows(label_ptr, label_idx, manifest.n_labels))
+    return TrainingSet(
+        SparseRows(indptr, indices, values, model.manifest.n_features),
+        LabelRows(label_ptr, label_idx, model.manifest.n_labels),
+    )
 
 
 def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
@@ -127,9 +128,14 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
     # distinct pairs; numpy's unique takes ten times as long
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]
     carrier, label = np.divmod(pairs, labels.n_labels)
-    indptr = offsets(np.bincount(carrier, minlength=rows.n_rows))
-    merged = LabelRows(indptr, label.astype(np.int32), labels.n_labels)
-    return TrainingSet(rows, merged).take(np.flatnonzero(into == np.arange(rows.n_rows)))
+    return TrainingSet(
+        rows,
+        LabelRows(
+            offsets(np.bincount(carrier, minlength=rows.n_rows)),
+            label.astype(np.int32),
+            labels.n_labels,
+        ),
+    ).take(np.flatnonzero(into == np.arange(rows.n_rows)))
 
 
 NEW_LABELS_MAX = 100_000
@@ -159,8 +165,12 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     """
     keep_rows = request.keep_rows or (keeps_rows(base) and not request.stream)
     manifest = base.manifest
-    columns = request.columns.for_version(TextFields.of_options(manifest.fields))
-    request = request.model_copy(update={"keep_rows": keep_rows, "columns": columns})
+    request = request.model_copy(
+        update={
+            "keep_rows": keep_rows,
+            "columns": request.columns.for_version(TextFields.of_options(manifest.fields)),
+        }
+    )
     if request.extends or manifest.trainer.name != request.trainer:
         return GoingOn(base, request, chosen)
     spec = trainer(request.trainer)
@@ -170,11 +180,16 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
         return GoingOn(base, request, chosen)
     state = read_state(base)
     base_name = manifest.full_name
-    requested = request.parameters
-    changed = set(requested if isinstance(requested, Mapping) else split_items(requested))
+    changed = set(
+        request.parameters
+        if isinstance(request.parameters, Mapping)
+        else split_items(request.parameters)
+    )
     if changed - {plan.parameter} or request.weights != "float32":
-        requirement = f"parameters and weights of {base_name} to stay, but for {plan.parameter}"
-        raise BadParameter(f"from: expected {requirement}, found others")
+        raise BadParameter(
+            f"from: expected parameters and weights of {base_name} to stay, but for "
+            f"{plan.parameter}, found others"
+        )
     if changed:
         parameter_values[plan.parameter] = getattr(chosen.trainer, plan.parameter)
     parameters = spec.parameters.from_json(parameter_values)
@@ -186,15 +201,17 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
             f"found {new_plan.passes}"
         )
     _check_passes_left(request, state, new_plan, base_name)
-    is_text = isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
-    features = {} if is_text else dict(manifest.features)
+    features = (
+        {}
+        if isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
+        else dict(manifest.features)
+    )
     until = request.until if request.until != new_plan.passes else 0
-    keep_state = plan.is_open or until > 0
     request = request.model_copy(
         update={
             "seed": manifest.seed,
             "weights": manifest.weights,
-            "keep_state": keep_state,
+            "keep_state": plan.is_open or until > 0,
             "until": until,
         }
     )
@@ -217,11 +234,10 @@ def _check_passes_left(
             f"from: expected a version with passes that are left, found {description}{hint}"
         )
     if request.until and request.until <= state.passes:
-        message = (
-            f"expected a pass after {state.passes}, the last one of {base_name}, "
-            f"found {request.until}"
+        raise BadParameter(
+            f"until: expected a pass after {state.passes}, the last one of {base_name}, found "
+            f"{request.until}"
         )
-        raise BadParameter(f"until: {message}")
 
 
 def other_rows(base: Model, request: TrainRequest, on_progress: OnProgress) -> PreparedRows:
@@ -253,8 +269,9 @@ def rows_with_new_labels(
     featurizer = featurizer_of(base)
     old, warning = _old_rows(base, table, featurizer, request, on_progress)
     data = join_rows(old, rows_for(dataset, table, featurizer))
-    info = base.manifest.data._replace(rows=data.n_rows)
-    return PreparedRows(data, table, featurizer, info, warning)
+    return PreparedRows(
+        data, table, featurizer, base.manifest.data._replace(rows=data.n_rows), warning
+    )
 
 
 def rows_of_passes(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
@@ -265,17 +282,21 @@ def rows_of_passes(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -
     """
     base = continuation.base
     request = continuation.request
-    state = continuation.state
-    assert state is not None
+    assert continuation.state is not None
     if request.data == STDIN and continuation.chosen.features:
-        ids = state.take("ids", "int32", base.manifest.n_labels)
+        ids = continuation.state.take("ids", "int32", base.manifest.n_labels)
         names = all_names(base.labels)
-        counts = base.arrays[LABEL_COUNTS]
         check_that(np.array_equal(np.sort(ids), np.arange(len(ids))), "each label once")
-        earlier = [names[label] for label in ids.tolist()]
-        stream = DataStream(request.data, columns=request.columns, earlier_labels=earlier)
         return FileSource(
-            stream, continuation.chosen.features, on_progress, featurizer_of(base), counts[ids]
+            DataStream(
+                request.data,
+                columns=request.columns,
+                earlier_labels=[names[label] for label in ids.tolist()],
+            ),
+            continuation.chosen.features,
+            on_progress,
+            featurizer_of(base),
+            base.arrays[LABEL_COUNTS][ids],
         )
     source = prepare(
         request,
@@ -286,10 +307,11 @@ def rows_of_passes(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -
     )
     _ = source.census  # a stream is read for it, after which its digest is known
     info = source.data_info
-    manifest = base.manifest
-    if info.sha256 != manifest.data.sha256:
-        requirement = f"the rows of {manifest.full_name}, over which its passes go"
-        raise BadData(f"{info.source}: expected {requirement}, found others")
+    if info.sha256 != base.manifest.data.sha256:
+        raise BadData(
+            f"{info.source}: expected the rows of {base.manifest.full_name}, over which its "
+            "passes go, found others"
+        )
     return source
 
 
@@ -301,7 +323,6 @@ def go_on(
     If labels are added, the calibration and the embeddings stay.
     """
     grown = grow_on(base, source.data, "extend" if request.extends else "from", crew, on_progress)
-    manifest = base.manifest
     extra = {}
     if request.extends:
         retained_prefixes = f"{CALIBRATION}/", f"{EMBEDDING}/"
@@ -309,20 +330,19 @@ def go_on(
             name: array for name, array in base.arrays.items() if name.startswith(retained_prefixes)
         }
     n_leaves = [int((trees.label_leaf[0] >= 0).sum()) for trees in (base.ensemble, grown.ensemble)]
-    report = {
-        "labels_added": n_leaves[1] - n_leaves[0],
-        "groups_divided": grown.divided,
-        "classifiers": grown.classifiers,
-    }
-    parameters: Any = dict(manifest.trainer.parameters)
+    parameters: Any = dict(base.manifest.trainer.parameters)
     return Trained(
         ensemble=grown.ensemble,
-        kind=manifest.kind,
-        link=manifest.link,
+        kind=base.manifest.kind,
+        link=base.manifest.link,
         parameters=parameters,
         n_nonzeros=0,
         extra=extra,
-        report=report,
+        report={
+            "labels_added": n_leaves[1] - n_leaves[0],
+            "groups_divided": grown.divided,
+            "classifiers": grown.classifiers,
+        },
     )
 
 
@@ -335,8 +355,12 @@ def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
     calibration = (
         {CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}
     )
-    feedback = {**learnt_feedback(base.arrays), **request.origin.get(FEEDBACK, {})}
-    return {**request.origin, "parent": parent_of(base.manifest), FEEDBACK: feedback, **calibration}
+    return {
+        **request.origin,
+        "parent": parent_of(base.manifest),
+        FEEDBACK: {**learnt_feedback(base.arrays), **request.origin.get(FEEDBACK, {})},
+        **calibration,
+    }
 
 
 def check_base(base: Model, request: TrainRequest, operation: str) -> None:
@@ -352,8 +376,10 @@ def check_base(base: Model, request: TrainRequest, operation: str) -> None:
             "take its member, and combine anew"
         )
     if manifest.trainer.name != request.trainer:
-        fault = f"found {base_name}, one of {manifest.trainer.name}"
-        raise BadParameter(f"{operation}: expected a version of {request.trainer}, {fault}")
+        raise BadParameter(
+            f"{operation}: expected a version of {request.trainer}, found {base_name}, one of "
+            f"{manifest.trainer.name}"
+        )
     check_growth(manifest, operation)
     if request.parameters or request.weights != "float32":
         raise BadParameter(
@@ -378,12 +404,14 @@ def labels_to_learn(model: Model, data: Dataset) -> list[str]:
             f"{data.source}: expected the names of its labels (--label-names), as "
             f"{model.manifest.full_name} has names, found numbers alone"
         )
-    names = data.label_names
     labels = np.unique(data.labels.indices).tolist()
-    carried = sorted(map(str, labels) if names is None else {names[label] for label in labels})
+    carried = sorted(
+        map(str, labels)
+        if data.label_names is None
+        else {data.label_names[label] for label in labels}
+    )
     ids = find_all(model.labels, carried)
-    is_to_learn = (ids < 0) | ~learnt_labels(model)[ids]
-    return [carried[i] for i in np.flatnonzero(is_to_learn).tolist()]
+    return [carried[i] for i in np.flatnonzero((ids < 0) | ~learnt_labels(model)[ids]).tolist()]
 
 
 def _with_new_names(model: Model, new: Dataset) -> NameTable:
@@ -392,25 +420,23 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     If labels of the rows are numbers, all numbers up to the largest are listed. So each number
     stays its own id, which files without names refer to later.
     """
-    base_name = model.manifest.full_name
     n_labels = model.manifest.n_labels
     to_learn = labels_to_learn(model, new)
     if not to_learn:
         raise BadData(
-            f"{new.source}: expected labels that {base_name} does not have, found "
+            f"{new.source}: expected labels that {model.manifest.full_name} does not have, found "
             f"{len(np.unique(new.labels.indices))}, which it has"
         )
     if new.label_names is None:
         added: Sequence[int | str] = range(n_labels, max(map(int, to_learn)) + 1)
     else:
-        is_unknown = find_all(model.labels, to_learn) < 0
-        added = [to_learn[i] for i in np.flatnonzero(is_unknown).tolist()]
+        added = [to_learn[i] for i in np.flatnonzero(find_all(model.labels, to_learn) < 0).tolist()]
     n_max = min(NEW_LABELS_MAX, max(1000, n_labels))
     n_new = max(len(added), len(to_learn))
     if n_new > n_max:
         raise BadData(
             f"{new.source}: expected at most {n_max} new labels at once for {n_labels} of "
-            f"{base_name}, found {n_new}: train again"
+            f"{model.manifest.full_name}, found {n_new}: train again"
         )
     return build_names([*all_names(model.labels), *map(str, added)])
 

@@ -62,15 +62,12 @@ def attached_info(store: Store, model: str, info: LabelInfo) -> Attached:
     """Return how a vocabulary fits the labels of a model's latest version."""
     labels = store.open(model).labels
     head = info.head
-    key_kind = head.columns[0].removeprefix(NAME)
-    languages = list(head.languages)
-    n_known = int(np.count_nonzero(find_names(info.keys, labels.utf8, labels.offsets) >= 0))
     return Attached(
         model=model,
         subjects=head.n_subjects,
-        by=key_kind,
-        languages=languages,
+        by=head.columns[0].removeprefix(NAME),
+        languages=list(head.languages),
         language=head.language,
         labels=labels.n_names,
-        known_labels=n_known,
+        known_labels=int(np.count_nonzero(find_names(info.keys, labels.utf8, labels.offsets) >= 0)),
     )

@@ -28,10 +28,8 @@ def label_lines(
     names: NameTable, evaluation: Evaluation, labels: Iterable[int] | None = None
 ) -> Iterable[LabelLine]:
     """Yield the values of TABLE_COLUMNS for each label by its id, or only for `labels`."""
-    counts = evaluation.counts
-    thresholds = evaluation.thresholds
     for i in range(names.n_names) if labels is None else labels:
-        support, hits, predicted = (int(column[i]) for column in counts)
+        support, hits, predicted = (int(column[i]) for column in evaluation.counts)
         yield (
             name_of(names, i),
             support,
@@ -39,7 +37,7 @@ def label_lines(
             _percent(hits, predicted),
             _percent(hits, support),
             _percent(2 * hits, support + predicted),
-            float(str(thresholds[i])),  # the fewest digits that identify the float32
+            float(str(evaluation.thresholds[i])),  # the fewest digits that identify the float32
         )
 
 
@@ -70,9 +68,10 @@ def write_label_table(file: Path, lines: Iterable[LabelLine]) -> None:
                 orjson.dumps(dict(zip(TABLE_COLUMNS, line, strict=True))) + b"\n" for line in lines
             )
         else:
-            delimiter = "," if file.suffix == ".csv" else "\t"
             writer = csv.writer(
-                codecs.getwriter("utf-8")(out), delimiter=delimiter, lineterminator="\n"
+                codecs.getwriter("utf-8")(out),
+                delimiter="," if file.suffix == ".csv" else "\t",
+                lineterminator="\n",
             )
             writer.writerow(TABLE_COLUMNS)
             writer.writerows((plain_cell(name), *figures) for name, *figures in lines)

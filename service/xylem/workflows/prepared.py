@@ -91,11 +91,10 @@ The latter is known once the rows were read; rows in memory have been read.
 def warnings_of(source: PreparedSource) -> list[str]:
     """Return warnings about training rows that have been read."""
     warnings = [] if source.warning is None else [source.warning]
-    n_rows = source.census.n_rows
-    if source.n_empty > EMPTY_SHARE_MAX * n_rows:
-        kind = f"no feature (kind {source.featurizer.kind})"
+    if source.n_empty > EMPTY_SHARE_MAX * source.census.n_rows:
         warnings.append(
-            f"{source.n_empty} of {n_rows} training rows have {kind}: nothing is learnt from them"
+            f"{source.n_empty} of {source.census.n_rows} training rows have no feature (kind "
+            f"{source.featurizer.kind}): nothing is learnt from them"
         )
     return warnings
 
@@ -122,8 +121,9 @@ def prepare(
             return TextSource(request.data, context, on_progress)
         stream = DataStream(request.data, request.label_names, request.columns)
         featurizer = None if base is None else featurizer_of(base)
-        has_vectors = request.columns.vectors_of(request.data) is not None
-        vectors = _vector_parameters(chosen, has_vectors=has_vectors)
+        vectors = _vector_parameters(
+            chosen, has_vectors=request.columns.vectors_of(request.data) is not None
+        )
         if vectors is not None and vectors.weight == "auto":
             raise BadParameter("vectors.weight: expected a number for a stream, found auto")
         return FileSource(
@@ -137,13 +137,11 @@ def prepare(
 def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:
     """Return the rows of a data set with a version's features and labels. Raises BadData."""
     featurizer = featurizer_of(base)
-    info = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
-    data = rows_for(dataset, base.labels, featurizer)
     return PreparedRows(
-        data=data,
+        data=rows_for(dataset, base.labels, featurizer),
         names=base.labels,
         featurizer=featurizer,
-        data_info=info,
+        data_info=DataInfo(dataset.source, dataset.n_rows, dataset.sha256),
         warning=dataset.warning,
         report=dataset.report,
     )
@@ -211,13 +209,11 @@ def prepare_dataset(
         )
     featurizer, rows = fit_featurizer(dataset, parameters, crew, vectors)
     on_progress("features", 1, 1)
-    data = TrainingSet(rows, dataset.labels)
-    info = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
     return PreparedRows(
-        data=data,
+        data=TrainingSet(rows, dataset.labels),
         names=build_names(dataset.names),
         featurizer=featurizer,
-        data_info=info,
+        data_info=DataInfo(dataset.source, dataset.n_rows, dataset.sha256),
         warning=dataset.warning,
         choice=choice,
         report=dataset.report,
@@ -245,6 +241,7 @@ def _context_parameters(chosen: Chosen) -> ContextParameters | None:
     if not isinstance(chosen.trainer, SoftmaxParameters) or chosen.trainer.task != "text":
         return None
     if chosen.features:
-        name = f"features.{min(chosen.features)}"
-        raise BadParameter(f"{name}: expected no features with task=text, found some")
+        raise BadParameter(
+            f"features.{min(chosen.features)}: expected no features with task=text, found some"
+        )
     return ContextParameters(window=chosen.trainer.window, min_count=chosen.trainer.min_count)

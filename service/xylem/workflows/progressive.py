@@ -23,5 +23,11 @@ def thresholds_beside(
 
 def predictor_so_far(ensemble: TreeEnsemble, n_features: int) -> Searcher:
     """Return a predictor of trees that are not a version yet."""
-    trained = Trained(ensemble, "label-tree", "logistic", {}, 0)
-    return make_predictor(trial_model(trained, ensemble.label_leaf.shape[1], n_features, "plt"))
+    return make_predictor(
+        trial_model(
+            Trained(ensemble, "label-tree", "logistic", {}, 0),
+            ensemble.label_leaf.shape[1],
+            n_features,
+            "plt",
+        )
+    )

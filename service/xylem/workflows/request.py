@@ -242,7 +242,6 @@ def _check_together(
         faults += error.faults
     if chosen is None or faults:
         raise BadParameter.from_faults(faults)
-    words = {name: features[name] for name in WORD_FORMS if name in features}
     # a missing library or file is reported before data are read
-    fit_forms(WordParameters(**words))
+    fit_forms(WordParameters(**{name: features[name] for name in WORD_FORMS if name in features}))
     return Chosen(chosen, features, vectors, next(iter(encoders), None))

@@ -18,8 +18,7 @@ from xylem.evaluation import (
 )
 from xylem_store import I64, NameTable, name_of
 
-STARTS = (0, 1, 10, 100, 1000)
-"""The lowest number of training rows of each band."""
+STARTS = (0, 1, 10, 100, 1000)  # the lowest number of training rows of each band
 
 BANDS = ("0", "1-9", "10-99", "100-999", "1000+")
 
@@ -68,14 +67,17 @@ def frequency_bands(
                 if first.any()
                 else None
             )
-        hits = float(weights[is_true & in_band & (rank < RECALL_K)].sum())
         bands.append(
             {
                 "band": BANDS[band],
                 "labels": int(members.sum()),
                 "support": round(support),
                 **shares,
-                f"R@{RECALL_K}": 100.0 * hits / support if support else None,
+                f"R@{RECALL_K}": 100.0
+                * float(weights[is_true & in_band & (rank < RECALL_K)].sum())
+                / support
+                if support
+                else None,
                 "macro_f": 100.0 * float(f[members].mean()),
             }
         )
@@ -117,7 +119,6 @@ def kept_figures(
 
 
 def _label_figures(counts: LabelCounts, names: NameTable) -> list[dict[str, Any]]:
-    """Return the figures of the labels with the most support."""
     order = np.argsort(-counts.support, kind="stable")[:LABELS_MAX]
     figures: list[dict[str, Any]] = []
     room = NAMES_BYTES_MAX

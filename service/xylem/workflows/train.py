@@ -24,7 +24,6 @@ from xylem.datasets import check_readable
 from xylem.engine import libraries_of
 from xylem.thresholds import ThresholdDatabase
 from xylem.trainers import (
-    LearnerState,
     Passes,
     Tools,
     TrainingSet,
@@ -85,7 +84,7 @@ def plan_of(request: TrainRequest, continuation: GoingOn | None) -> list[Step]:
     if continuation is None:
         rows_and_trees = [read_rows, read_valid, find_thresholds_beside, fit_trees]
     elif continuation.state is not None:
-        rows_and_trees = [read_rows_of_passes, read_valid, make_passes]
+        rows_and_trees = [read_rows_of_passes, read_valid, fit_trees]
     elif request.extends:
         rows_and_trees = [read_rows_with_new_labels, read_valid, grow_trees]
     else:
@@ -144,7 +143,23 @@ def train_and_publish(
         )
         for step in plan_of(request, continuation):
             work = step(work)
-    return _report_of(work)
+    return TrainReport(
+        model=work.model,
+        version=work.manifest.version,
+        trainer=work.request.trainer,
+        train_seconds=work.train_seconds,
+        peak_memory_bytes=peak_memory_bytes(),
+        model_bytes=work.manifest.model_bytes,
+        metrics=work.manifest.metrics,
+        note=work.note,
+        warnings=work.warnings or None,
+        features=work.source.choice and work.source.choice.as_json(),
+        fields=work.source.weighting and work.source.weighting.as_json(),
+        calibration_error=work.calibration_error,
+        thresholds=work.thresholds,
+        rerank=work.rerank_report,
+        grown=work.grown,
+    )
 
 
 def train_dataset(
@@ -182,34 +197,37 @@ def read_rows(work: TrainingWork) -> TrainingWork:
         if getattr(request, name) and isinstance(source, PreparedRows):
             source.data.labels.refuse_weights(name)
     if request.columns.texts.unweighted is not None:
-        columns = request.columns._replace(texts=source.featurizer.fields)
-        request = request.model_copy(update={"columns": columns})
+        request = request.model_copy(
+            update={"columns": request.columns._replace(texts=source.featurizer.fields)}
+        )
     return replace(work, request=request, source=source)
 
 
 def make_rows(work: TrainingWork) -> TrainingWork:
     """Make rows of a data set that was passed directly."""
-    seed = work.request.seed
-    source = prepare_dataset(work.dataset, seed, work.crew, work.chosen, work.on_progress)
-    return replace(work, source=source)
+    return replace(
+        work,
+        source=prepare_dataset(
+            work.dataset, work.request.seed, work.crew, work.chosen, work.on_progress
+        ),
+    )
 
 
 def read_rows_of_passes(work: TrainingWork) -> TrainingWork:
     """Read the rows of the passes before again, or new ones of standard input."""
-    source = rows_of_passes(work.continuation, work.crew, work.on_progress)
-    return replace(work, source=source)
+    return replace(work, source=rows_of_passes(work.continuation, work.crew, work.on_progress))
 
 
 def read_rows_with_new_labels(work: TrainingWork) -> TrainingWork:
     """Read rows with labels that the version lacks, and join them to those it was trained on."""
-    source = rows_with_new_labels(work.continuation.base, work.request, work.on_progress)
-    return replace(work, source=source)
+    return replace(
+        work, source=rows_with_new_labels(work.continuation.base, work.request, work.on_progress)
+    )
 
 
 def read_other_rows(work: TrainingWork) -> TrainingWork:
     """Read other rows, whose labels the version has learnt."""
-    source = other_rows(work.continuation.base, work.request, work.on_progress)
-    return replace(work, source=source)
+    return replace(work, source=other_rows(work.continuation.base, work.request, work.on_progress))
 
 
 @when(lambda work: work.request.valid is not None and work.source.reads == "rows")
@@ -233,25 +251,21 @@ def read_valid(work: TrainingWork) -> TrainingWork:
 def find_thresholds_beside(work: TrainingWork) -> TrainingWork:
     """Let OFO find thresholds on rows before they are learnt."""
     assert work.database is not None
-    beside = thresholds_beside(work.source, work.request.threads, work.database)
-    return replace(work, beside=beside)
+    return replace(work, beside=thresholds_beside(work.source, work.request.threads, work.database))
 
 
 def fit_trees(work: TrainingWork) -> TrainingWork:
-    """Make trees of the rows."""
-    return _fit(work, None)
-
-
-def make_passes(work: TrainingWork) -> TrainingWork:
-    """Make the passes over the rows that are left, from the state that the version stores."""
-    return _fit(work, work.continuation.state)
-
-
-def _fit(work: TrainingWork, state: LearnerState | None) -> TrainingWork:
+    """Make trees of the rows, or the passes that are left from the state of a version."""
     request = work.request
+    state = work.continuation and work.continuation.state
     start = time.perf_counter()
-    passes = Passes(state, request.until, request.keep_state)
-    tools = Tools(request.seed, work.crew, work.on_progress, work.beside, passes)
+    tools = Tools(
+        request.seed,
+        work.crew,
+        work.on_progress,
+        work.beside,
+        Passes(state, request.until, request.keep_state),
+    )
     trained = fit(request.trainer, work.chosen.trainer, work.source, tools)
     if work.beside is not None:
         work.beside.check()
@@ -260,14 +274,13 @@ def _fit(work: TrainingWork, state: LearnerState | None) -> TrainingWork:
 
 def grow_trees(work: TrainingWork) -> TrainingWork:
     """Add labels to the trees of the version, or learn other rows from its weights."""
-    base = work.continuation.base
     assert isinstance(work.source, PreparedRows)
     start = time.perf_counter()
-    trained = go_on(base, work.source, work.request, work.crew, work.on_progress)
+    trained = go_on(work.continuation.base, work.source, work.request, work.crew, work.on_progress)
     return replace(
         work,
         trained=trained,
-        trained_weights=base.manifest.weights,
+        trained_weights=work.continuation.base.manifest.weights,
         train_seconds=time.perf_counter() - start,
         grown=trained.report,
     )
@@ -320,16 +333,21 @@ def measure(work: TrainingWork) -> TrainingWork:
     """Measure the draft on the validation rows."""
     assert work.valid is not None
     metrics, figures = valid_figures(work.trial, work.valid, work.request.threads, work.on_progress)
-    draft = replace(work.draft, metrics=metrics)
-    return replace(work, draft=draft, figures=figures, note=note_on(work.trial))
+    return replace(
+        work, draft=replace(work.draft, metrics=metrics), figures=figures, note=note_on(work.trial)
+    )
 
 
 def describe(work: TrainingWork) -> TrainingWork:
     """Make the report of the version."""
     work.on_progress("report", 0, 1)
     valid = work.valid
-    test = valid and TrainingSet(valid.rows, valid.labels)
-    report = version_report(work.trial, work.trained.report, work.sample, test)
+    report = version_report(
+        work.trial,
+        work.trained.report,
+        work.sample,
+        valid and TrainingSet(valid.rows, valid.labels),
+    )
     if work.warnings:
         report["warnings"] = work.warnings
     if work.source.choice is not None:
@@ -344,9 +362,13 @@ def describe(work: TrainingWork) -> TrainingWork:
 @when(lambda work: work.trained_weights == "float32")
 def round_to_type(work: TrainingWork) -> TrainingWork:
     """Store the weights in the requested type, and measure what that costs."""
-    request = work.request
     draft, figures = round_weights(
-        work.draft, request.weights, request.threads, work.valid, work.sample, work.on_progress
+        work.draft,
+        work.request.weights,
+        work.request.threads,
+        work.valid,
+        work.sample,
+        work.on_progress,
     )
     return replace(work, draft=draft, figures=figures or work.figures)
 
@@ -360,19 +382,29 @@ def record(work: TrainingWork) -> TrainingWork:
     libraries = libraries_of(work.source.featurizer.parameters)
     if "encoder/model" in work.draft.extra:
         libraries |= load_extra("encoder").library_versions()
-        name = work.draft.features["vectors.encoder"]
-        digest = EncoderArrays.among(work.draft.extra).digest
-        origin = {**origin, "encoder": {"name": name, "sha256": digest}}
+        origin = {
+            **origin,
+            "encoder": {
+                "name": work.draft.features["vectors.encoder"],
+                "sha256": EncoderArrays.among(work.draft.extra).digest,
+            },
+        }
     if libraries:
         origin = {**origin, "libraries": libraries}
     if origin and "data" in report:  # rows in memory have no origin
         origin = {**origin, "data": report["data"]}
-    arrays = {
-        REPORT: json_array(REPORT, report),
-        **origin_arrays(origin, work.request.made_for),
-    }
-    draft = replace(work.draft, extra={**work.draft.extra, **arrays})
-    return replace(work, draft=draft, origin=origin)
+    return replace(
+        work,
+        draft=replace(
+            work.draft,
+            extra={
+                **work.draft.extra,
+                REPORT: json_array(REPORT, report),
+                **origin_arrays(origin, work.request.made_for),
+            },
+        ),
+        origin=origin,
+    )
 
 
 @when(lambda work: work.request.calibrate and work.valid is not None)
@@ -381,8 +413,12 @@ def calibrate(work: TrainingWork) -> TrainingWork:
     assert work.valid is not None
     work.on_progress("calibrate", 0, 1)
     fitted = fit_to_rows(model_of(work.draft), work.valid, work.request.threads, no_progress)
-    draft = calibrated_draft(work.draft, fitted, work.origin)
-    return replace(work, draft=draft, note=FITTED, calibration_error=fitted.errors)
+    return replace(
+        work,
+        draft=calibrated_draft(work.draft, fitted, work.origin),
+        note=FITTED,
+        calibration_error=fitted.errors,
+    )
 
 
 FINISH: tuple[Step, ...] = (
@@ -417,8 +453,12 @@ def rank_candidates(work: TrainingWork) -> TrainingWork:
     report: dict[str, Any] = {"rerank": gained}
     if request.valid is not None:
         trial = model_of(draft)
-        valid = read_labelled(trial, request.valid, on_progress, request.columns)
-        metrics, report["validation"] = valid_figures(trial, valid, request.threads, on_progress)
+        metrics, report["validation"] = valid_figures(
+            trial,
+            read_labelled(trial, request.valid, on_progress, request.columns),
+            request.threads,
+            on_progress,
+        )
         draft = replace(draft, metrics=metrics)
     draft = replace(draft, extra={**draft.extra, **origin, REPORT: json_array(REPORT, report)})
     return replace(work, draft=draft, rerank_report=gained)
@@ -437,27 +477,6 @@ def store_thresholds(work: TrainingWork) -> TrainingWork:
     """Store the thresholds that were found beside the training."""
     assert work.beside is not None
     return replace(work, thresholds=work.beside.keep(work.manifest))
-
-
-def _report_of(work: TrainingWork) -> TrainReport:
-    """Return the report on a training that has published a version."""
-    return TrainReport(
-        model=work.model,
-        version=work.manifest.version,
-        trainer=work.request.trainer,
-        train_seconds=work.train_seconds,
-        peak_memory_bytes=peak_memory_bytes(),
-        model_bytes=work.manifest.model_bytes,
-        metrics=work.manifest.metrics,
-        note=work.note,
-        warnings=work.warnings or None,
-        features=work.source.choice and work.source.choice.as_json(),
-        fields=work.source.weighting and work.source.weighting.as_json(),
-        calibration_error=work.calibration_error,
-        thresholds=work.thresholds,
-        rerank=work.rerank_report,
-        grown=work.grown,
-    )
 
 
 def parent_in(store: Store, model: str) -> dict[str, Any] | None:

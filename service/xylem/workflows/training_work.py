@@ -24,8 +24,7 @@ from xylem.workflows.prepared import (
     PreparedSource,
     warnings_of,
 )
-from xylem.workflows.request import Chosen
-from xylem.workflows.request import TrainRequest as TrainRequest
+from xylem.workflows.request import Chosen, TrainRequest
 from xylem_store import (
     ROWS,
     Draft,
@@ -136,10 +135,9 @@ class TrainingWork:
 
         With `vectors.weight=auto` rows may have turned out better without.
         """
-        encoder = self.chosen.encoder
-        if encoder is None or not self.source.featurizer.tail_features:
+        if self.chosen.encoder is None or not self.source.featurizer.tail_features:
             return dataset
-        return with_vectors(dataset, encoder, self.crew, self.on_progress, self.store)
+        return with_vectors(dataset, self.chosen.encoder, self.crew, self.on_progress, self.store)
 
     @property
     def row_digests(self) -> dict[str, NDArray[Any]]:

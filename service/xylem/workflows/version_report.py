@@ -11,7 +11,6 @@ from xylem.trainers import (
     forest_report,
     size_report,
 )
-from xylem.workflows.request import TrainRequest as TrainRequest
 from xylem_store import (
     Model,
 )

@@ -57,12 +57,15 @@ def round_weights(
     """
     if weights == "float32":
         return draft, None
-    ensemble = store_as(draft.ensemble, weights)
-    extra = {
-        name: to_bfloat16(array) if name == f"{EMBEDDING}/u" else array
-        for name, array in draft.extra.items()
-    }
-    rounded = replace(draft, ensemble=ensemble, weights=weights, extra=extra)
+    rounded = replace(
+        draft,
+        ensemble=store_as(draft.ensemble, weights),
+        weights=weights,
+        extra={
+            name: to_bfloat16(array) if name == f"{EMBEDDING}/u" else array
+            for name, array in draft.extra.items()
+        },
+    )
     metric_suffix = ""
     labelled = valid
     if valid is None and sample is not None:

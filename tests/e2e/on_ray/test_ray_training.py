@@ -24,7 +24,7 @@ from tests.oracles.problems import to_labels, to_rows
 
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.executors.local import AHEAD, Crew
-from xylem.base.executors.values import digest_of
+from xylem.base.executors.steps import digest_of
 from xylem.engine.features.parameters import parameters_of
 from xylem.engine.features.registry import fit_featurizer
 from xylem.extras.ray.cluster import connect

@@ -68,7 +68,6 @@ def test_one_declaration_adds_an_option_and_its_rule() -> None:
             "a score for each label by itself, found plt, whose scores sum to 1",
         ),
         ({"rerank": True, "calibrate": True}, {}, "uncalibrated scores, found calibrate"),
-        ({"keep_rows": True, "rerank": True}, {}, "a version without a ranker, found rerank"),
         ({"base": "m", "thresholds": "ofo", "stream": True}, {}, "tuned later, found thresholds"),
         ({"keep_state": True}, {"passes": 0}, "one of plt, found plt"),
         ({"until": 1}, {}, "keep_state, so that a training can go on, found none"),

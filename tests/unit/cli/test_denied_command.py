@@ -64,7 +64,7 @@ def test_labels_come_and_go_and_stay_with_the_alias(
             ("m", "--label", "label::4", "--allow-again"),
             "found 'label::4'; did you mean 'label::3'?",
         ),
-        (("m", "--allow-again"), "expected --label or --labels, found neither"),
+        (("m", "--allow-again"), "expected --label, --labels or --under, found none"),
         (("m", "--clear", "--label", "label::3"), "--clear cannot be used with --label"),
         (("m@2", "--label", "label::3"), "an alias that denies labels, found version 2"),
         (("m@none", "--label", "label::3"), "expected an alias, found 'none'"),

@@ -66,7 +66,10 @@ def test_the_nodes_of_a_tree_are_told_by_their_labels(cli: Cli, name: str, n_lab
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        (("explain", "flat", "--label", "is black"), "expected one of 4 labels, found 'is black'"),
+        (
+            ("explain", "flat", "--label", "is black"),
+            "expected a label of the model, found 'is black'",
+        ),
         (("explain", "forest", "--label", "is red"), "found decision trees"),
         (("explain", "next", "--label", "red"), "found softmax nodes"),
         (("explain", "none", "--label", "is red"), "none"),

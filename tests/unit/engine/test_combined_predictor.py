@@ -130,9 +130,8 @@ def test_thresholds_masks_and_weights_hold(predictor: CombinedPredictor, rows: S
         rows, PredictOptions(top_r=7, threshold=predictor.node_thresholds(thresholds))
     )
     assert tuned.labels.tolist() == every.labels[every.scores >= thresholds[every.labels]].tolist()
-    denied = predictor.predict(
-        rows, PredictOptions(top_r=7, mask=predictor.label_mask(deny=["l0", "l6"]))
-    )
+    mask = predictor.label_mask(np.array([0, 1, 1, 1, 1, 1, 0], np.uint8))
+    denied = predictor.predict(rows, PredictOptions(top_r=7, mask=mask))
     assert not {0, 6} & set(denied.labels.tolist()) and len(denied.labels)
     weights = np.array([1, 1, 1, 0.25, 1, 1, 1], np.float32)
     weighed = predictor.predict(

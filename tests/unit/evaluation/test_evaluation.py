@@ -23,7 +23,7 @@ from xylem.evaluation.ranking import (
     propensities,
     ranking_metrics,
 )
-from xylem.workflows.report import evaluation_report
+from xylem.workflows.evaluate import evaluation_report
 from xylem_store.extras import KNOTS_MAX, check_calibration
 
 K = 9

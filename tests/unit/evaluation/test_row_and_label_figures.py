@@ -31,7 +31,7 @@ from xylem.evaluation.ranking import (
     ranking_metrics,
     ranks_of,
 )
-from xylem.workflows.report import evaluation_report
+from xylem.workflows.evaluate import evaluation_report
 from xylem.workflows.stored_figures import frequency_bands
 
 K, N = 12, 60

@@ -17,7 +17,7 @@ from xylem.serving.parse import (
     parse_options,
     validated,
 )
-from xylem.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
+from xylem.serving.schemas.fields import NamedInstance, SparseInstance, TextInstance
 
 LIMITS = Limits()
 TEXT = {"text": "a"}

@@ -23,8 +23,7 @@ from tests.oracles.problems import (
 from xylem.base import BadParameter, Crew
 from xylem.base.rows import LabelRows, RowWeights
 from xylem.trainers import MemorySource, TrainingSet, fit, parse_parameters
-from xylem.trainers.source import Census, Tools
-from xylem.trainers.whole_rows import ROWS_MAX, WholeRows
+from xylem.trainers.source import ROWS_MAX, Census, Tools, WholeRows
 from xylem_store.decoding import chunk_of
 
 TIGHT = ("eps=0.0001", "max_epochs=1000", "prune=0")

@@ -219,8 +219,8 @@ def test_what_cannot_be_extended_is_refused_in_a_sentence(
         (
             "both@1",
             "new.jsonl",
-            "old.jsonl",
-            "expected a version of trees, found both@1, a combined one",
+            None,
+            "extend: expected a member that can learn new labels, found none: member tree@1 stays",
         ),
     ):
         more = [] if rows is None else ["--rows", home / rows]

@@ -13,7 +13,6 @@ from tests.helpers.small_models import small_draft
 from xylem_store.archive import TRAILER_BYTES_MAX, spool_archive
 from xylem_store.errors import Corrupt, StoreUnreadable, StoreUnwritable
 from xylem_store.label_info import LabelInfo, Subject, build_label_info
-from xylem_store.manifest import manifest_digest
 from xylem_store.store import Store
 
 Member = tuple[tarfile.TarInfo, bytes]
@@ -264,6 +263,6 @@ def test_label_info_that_is_not_whole_is_refused(labelled: bytes, store: Store, 
 def test_a_mirrored_version_has_no_label_info(
     labelled: bytes, store: Store, archive: bytes
 ) -> None:
-    digest = manifest_digest(store.import_(io.BytesIO(archive), "m"))
+    digest = store.import_(io.BytesIO(archive), "m").digest
     with pytest.raises(Corrupt, match="an end after the last array"):
         Store(store.root.parent / "there").mirror(io.BytesIO(labelled), "m", 1, digest)

@@ -15,7 +15,6 @@ from tests.helpers.small_models import small_draft
 
 from xylem_store.encoders import EncoderArrays, EncoderInfo
 from xylem_store.errors import Conflict, Corrupt, EncoderNotFound, InvalidName
-from xylem_store.manifest import manifest_digest
 from xylem_store.staging import locked
 from xylem_store.store import Store
 from xylem_store.version import Draft
@@ -135,7 +134,7 @@ def test_imported_and_mirrored_versions_share_too(store: Store, tmp_path: Path) 
     other.encoders.add("tiny", arrays)
     other.import_(tar, "imported")
     tar.seek(0)
-    other.mirror(tar, "m", 1, manifest_digest(manifest))
+    other.mirror(tar, "m", 1, manifest.digest)
     assert encoder_file(other, "imported").samefile(encoder_file(other))
     assert other.encoders.info("tiny").n_versions == 2
     other.verify("m", 1)

@@ -15,7 +15,8 @@ from tests.helpers.small_models import small_draft
 from xylem_store import errors, staging
 from xylem_store.alias import BEFORE_MAX, Alias
 from xylem_store.identifiers import VERSION_MAX
-from xylem_store.store import ModelInfo, Store
+from xylem_store.reading import ModelInfo
+from xylem_store.store import Store
 
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
 

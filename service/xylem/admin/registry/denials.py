@@ -1,22 +1,11 @@
 """Denied labels of an alias: what a change says of them, and its checks."""
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, TypeAlias
 
-from xylem.base import (
-    UnknownLabel,
-    did_you_mean,
-)
-from xylem_store import (
-    Alias,
-    BadNames,
-    Change,
-    LabelChange,
-    NameTable,
-    Store,
-    denying,
-    find_all,
-)
+from xylem.base import UnknownLabel, did_you_mean
+from xylem.engine import Branch, label_ids
+from xylem_store import Alias, BadNames, Change, NameTable, Store, denying, find_all, name_of
 
 
 class Denial(NamedTuple):
@@ -42,49 +31,82 @@ def denial_of(store: Store, model: str, name: str, alias: Alias) -> Denial:
     return Denial(model, name, alias.version, alias.denied, unknown)
 
 
-def denying_known(store: Store, model: str, name: str, labels: LabelChange) -> Change:
+ItemChange: TypeAlias = Callable[[tuple[str, ...]], Collection[str | Branch]]
+"""A function from the denied labels of an alias to the labels, names and branches to deny."""
+
+
+def denying_known(
+    store: Store, model: str, items: ItemChange, *, with_split: bool = True
+) -> Change:
     """Return a change of the labels that an alias denies.
 
-    A label that is added must be one of a version that answers for the alias, else the change
-    raises UnknownLabel. It also raises the errors of `labels`, BadNames for too many labels,
-    NotFound, Corrupt.
+    with_split  whether the alias's canary and shadow are in this store, beside its version
+
+    What is added must be a label of a version that answers for the alias, or a name or a branch of
+    the label info, which become labels; else the change raises UnknownLabel. It also raises the
+    errors of `items`, BadNames for too many labels, NotFound, Corrupt.
     """
 
     def change(alias: Alias) -> Alias | None:
-        changed_alias = denying(labels)(alias)
-        if changed_alias is not None and (
-            new := set(changed_alias.denied).difference(alias.denied)
-        ):
-            tables = [store.open(model, version).labels for version in alias.versions]
-            check_known(tables, new, f"{model}@{name}")
-        return changed_alias
+        names = _labels_of(store, model, alias, items(alias.denied), with_split=with_split)
+        return denying(lambda _: names)(alias)
 
     return change
+
+
+def allow_again(
+    store: Store, model: str, items: Collection[str | Branch], *, with_split: bool = True
+) -> Change:
+    """Return the change that allows denied labels again; it raises BadNames for other labels.
+
+    Takes what `denying_known` takes. Of a branch, labels that are not denied are passed over.
+    """
+
+    def change(alias: Alias) -> Alias | None:
+        texts = [item for item in items if isinstance(item, str)]
+        names = _labels_of(store, model, alias, texts, with_split=with_split)
+        for name in sorted(names.difference(alias.denied)):
+            hint = did_you_mean(name, alias.denied, is_quoted=True)
+            raise BadNames(f"expected labels that the alias denies, found {name!r:.80}{hint}")
+        names |= _labels_of(store, model, alias, items, with_split=with_split)
+        return denying(lambda denied: set(denied).difference(names))(alias)
+
+    return change
+
+
+def _labels_of(
+    store: Store,
+    model: str,
+    alias: Alias,
+    items: Collection[str | Branch],
+    *,
+    with_split: bool,
+) -> set[str]:
+    """Return the labels that items mean: denied ones, or those of versions of an alias.
+
+    Raises UnknownLabel if no version has an item.
+    """
+    names = set(alias.denied).intersection(items)
+    if len(names) == len(set(items)):
+        return names
+    versions = alias.versions if with_split else (alias.version,)
+    tables = [store.open(model, version).labels for version in versions]
+    texts = [item for item in items if isinstance(item, str)]
+    names.update(*(set(texts).difference(unknown_in(table, texts)) for table in tables))
+    new_items = sorted(set(items) - names, key=str)
+    info = store.label_info(model)
+    faults = []
+    for table in tables:
+        try:
+            ids, _ = label_ids(table, new_items, lambda _: "labels", info)
+            names |= {name_of(table, label) for label in ids.tolist()}
+        except UnknownLabel as fault:
+            faults.append(fault)
+    if len(faults) == len(tables):
+        raise faults[0]
+    return names
 
 
 def unknown_in(table: NameTable, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names that are not in a version's table of label names."""
     return tuple(name for name, i in zip(names, find_all(table, names), strict=True) if i < 0)
-
-
-def check_known(tables: Sequence[NameTable], names: Collection[str], owner: str) -> None:
-    """Raise UnknownLabel for a name that none of several versions has.
-
-    owner  what the versions belong to, for the message
-    """
-    unknown = set(names).intersection(*(unknown_in(table, tuple(names)) for table in tables))
-    if unknown:
-        name = min(unknown)
-        raise UnknownLabel(f"expected labels of {owner}, found {name!r:.80}").with_path("labels")
-
-
-def allow_again(names: Collection[str]) -> LabelChange:
-    """Return the change that allows denied labels; it raises BadNames for others."""
-
-    def change(denied: tuple[str, ...]) -> Collection[str]:
-        for name in sorted(set(names).difference(denied)):
-            hint = did_you_mean(name, denied, is_quoted=True)
-            raise BadNames(f"expected labels that the alias denies, found {name!r:.80}{hint}")
-        return set(denied).difference(names)
-
-    return change

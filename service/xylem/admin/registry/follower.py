@@ -16,7 +16,6 @@ from xylem_store import (
     RemoteModel,
     Store,
     StoreError,
-    manifest_digest,
 )
 
 
@@ -120,7 +119,7 @@ class RemoteFollower:
 
     def _fetch(self, model: str, remote_version: RemoteVersion, denied: tuple[str, ...]) -> None:
         with contextlib.suppress(NotFound):
-            digest = manifest_digest(self._store.manifest(model, remote_version.version))
+            digest = self._store.manifest(model, remote_version.version).digest
             if digest == remote_version.digest:
                 return
             raise Conflict(

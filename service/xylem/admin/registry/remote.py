@@ -28,7 +28,6 @@ from xylem_store import (
     StoreError,
     VersionNotFound,
     check_model,
-    manifest_digest,
 )
 
 ATTEMPTS = 16
@@ -89,9 +88,7 @@ class RemoteStore:
 
         Raises Conflict if the number belongs to another version, NotFound and Corrupt.
         """
-        pushed = RemoteVersion(
-            version=version, digest=manifest_digest(store.manifest(model, version))
-        )
+        pushed = RemoteVersion(version=version, digest=store.manifest(model, version).digest)
         with self._driver_errors(f"look for {model}@{version}"):
             digests = self._versions(model).get(version, set())
         if digests - {pushed.digest}:

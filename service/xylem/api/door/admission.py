@@ -27,8 +27,8 @@ NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"applicatio
 OCTETS = frozenset({b"application/octet-stream"})
 """Media type under which lines may be sent too: most generated clients do not support NDJSON."""
 
+# parameters of a media type that say UTF-8, in lower case; utf8 is a common misspelling
 _UTF8 = frozenset({b"", b"charset=utf-8", b"charset=utf8"})
-"""Parameters of a media type that say UTF-8, in lower case; utf8 is a common misspelling."""
 
 BODY_IS_RECEIVED = "xylem.body"
 """The ASGI extension by which our server tells that it has received a request's whole body."""
@@ -78,10 +78,13 @@ class Admission:
         when others take all places.
         """
         path = scope["path"]
-        requests_max = self.limits.requests_max
-        n_free = self.n_free + requests_max if path.startswith(ADMIN_PATHS) else self.n_free
+        n_free = (
+            self.n_free + self.limits.requests_max if path.startswith(ADMIN_PATHS) else self.n_free
+        )
         if n_free <= 0 and path not in ALWAYS and not self.bodies.give_up_slowest():
-            return Overloaded(f"expected at most {requests_max} requests at a time, found more")
+            return Overloaded(
+                f"expected at most {self.limits.requests_max} requests at a time, found more"
+            )
         self.n_free -= 1
         return None
 
@@ -98,18 +101,17 @@ def is_json(scope: Scope) -> bool:
 
 def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
     """Raise UnsupportedMediaType unless the body is one of the `allowed` media types, in UTF-8."""
-    content_type = b""
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            content_type = value
+    content_type = dict(scope["headers"]).get(b"content-type", b"")
     if content_type not in allowed:
         media, _, parameters = content_type.lower().partition(b";")
-        charset = parameters.replace(b" ", b"").replace(b'"', b"")
-        if media.strip() not in allowed or charset not in _UTF8:
+        if (
+            media.strip() not in allowed
+            or parameters.replace(b" ", b"").replace(b'"', b"") not in _UTF8
+        ):
             expected = b" or ".join(sorted(allowed)).decode()
-            received = ascii(content_type.decode("latin-1"))[:100]
             raise UnsupportedMediaType(
-                f"Content-Type: expected {expected}, in UTF-8, found {received}"
+                f"Content-Type: expected {expected}, in UTF-8, "
+                f"found {ascii(content_type.decode('latin-1'))[:100]}"
             )
 
 
@@ -156,10 +158,10 @@ async def pieces(request: Request, limits: Limits) -> AsyncIterator[bytes]:
                 parts = []
                 n_bytes = 0
     except TimeoutError:
-        bytes_min = limits.batch_bytes_min
-        seconds = limits.body_seconds_max
-        expected = f"expected at least {bytes_min} bytes of the body in {seconds:g} seconds"
-        raise BodyTimeout(f"{expected}, found fewer") from None
+        raise BodyTimeout(
+            f"expected at least {limits.batch_bytes_min} bytes of the body in "
+            f"{limits.body_seconds_max:g} seconds, found fewer"
+        ) from None
     if parts:
         yield b"".join(parts)
 

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
@@ -59,8 +59,8 @@ from xylem.serving import (
 )
 from xylem_store import StoreError, is_version
 
+# bodies of up to this many bytes are answered here; longer ones mostly take long
 _SHORT_BYTES = 8 * SHORT_ITEMS
-"""Bodies of up to this many bytes are answered here; longer ones mostly take long."""
 
 HEADS_MAX = 4096
 """The most heads that are remembered; those of one client differ by their content-length."""
@@ -127,19 +127,17 @@ class Answering:
 
 def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
     """Return an answer's headers without its length; they tell if thresholds may be old."""
-    headers: Sequence[Header] = _JSON
-    if reply.n_json is not None:
-        media = b"content-type", b"application/octet-stream"
-        headers = media, (HEADER.encode(), b"%d" % reply.n_json)
+    headers: Sequence[Header] = (
+        _JSON
+        if reply.n_json is None
+        else (
+            (b"content-type", b"application/octet-stream"),
+            (HEADER.encode(), b"%d" % reply.n_json),
+        )
+    )
     if reply.is_tuned and served.thresholds.is_stale:
         headers = *headers, (b"xylem-thresholds", b"stale")
     return headers
-
-
-class _Usage(Protocol):
-    """When a version was last used, by `time.perf_counter_ns`."""
-
-    last_ns: int
 
 
 class _Target(NamedTuple):
@@ -149,7 +147,7 @@ class _Target(NamedTuple):
     outcome  the record of requests that this version answers
     split    the split of the alias, if it has a canary or a shadow
     canary   the record of requests that the canary answers
-    usage    says when the version was last used; `LiveModels` drops the target with it
+    usage    the Usage that `LiveModels` has of the version; it drops the target with it
     """
 
     head: HeadTemplate
@@ -157,7 +155,7 @@ class _Target(NamedTuple):
     outcome: RequestOutcome
     split: LiveSplit[ServedVersion] | None
     canary: RequestOutcome
-    usage: _Usage
+    usage: Any
 
 
 class WholeRequests:
@@ -172,8 +170,9 @@ class WholeRequests:
     ) -> None:
         self._routes = routes
         self._root_path = root_path
-        paths = [str(getattr(route, "path", "")) for _, route in routes]
-        self._endings = tuple({"/" + path.rpartition("/")[2] for path in paths})
+        self._endings = tuple(
+            {"/" + str(getattr(route, "path", "")).rpartition("/")[2] for _, route in routes}
+        )
         self._answering = answering
         self._live = answering.live
         self._requests = answering.requests
@@ -196,9 +195,9 @@ class WholeRequests:
         if len(self._heads) >= HEADS_MAX:
             self._heads.clear()
             self._live.heads.clear()
-        key = self._answering.ring.needed_key_id(
-            template.authorization, AccessScope.PREDICT, template.model
-        )
+        ring = self._answering.ring
+        is_open = ring.is_open(AccessScope.PREDICT, template.model)  # no key is looked at then
+        key = None if is_open else ring.key_id(template.authorization)
         self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
 
     def _template(self, scope: Scope) -> HeadTemplate | None:
@@ -232,9 +231,12 @@ class WholeRequests:
         target = self._live.heads.get(text)
         if target is None:
             target, request_headers = self._look_up(text)
-        if target is None or len(message) - start != target.head.n_bytes:
-            return None
-        if self._admission.n_free <= 0 or self._admission.draining():
+        if (
+            target is None
+            or len(message) - start != target.head.n_bytes
+            or self._admission.n_free <= 0
+            or self._admission.draining()
+        ):
             return None
         began = time.perf_counter_ns()
         head, chosen, outcome, split, _, usage = target
@@ -257,13 +259,17 @@ class WholeRequests:
                 return None
             self._answering.finish(head.dialect, chosen, body, reply, sender, 1, stages)
         except (XylemError, StoreError) as error:
-            scope = {
-                "path": head.path,
-                "root_path": self._root_path,
-                "request_id": request_id,
-                TRACE: trace,
-            }
-            first, ended, lines, problem = _refusal(head, chosen.served, error, scope)
+            first, ended, lines, problem = _refusal(
+                head,
+                chosen.served,
+                error,
+                {
+                    "path": head.path,
+                    "root_path": self._root_path,
+                    "request_id": request_id,
+                    TRACE: trace,
+                },
+            )
             self._requests.end(request_id, ended, began, trace, stages)
             return b"".join(
                 (first, headers, lines, _ID_LINE, request_id.encode(), HEAD_END, problem)
@@ -286,13 +292,12 @@ class WholeRequests:
             lines = _PACKED_LINES + lines
             n_bytes = len(parts[0])
         self._requests.record(request_id, outcome, began, trace, stages)
-        length = b"%d" % n_bytes
         return b"".join(
             (
                 _STATUS,
                 headers,
                 _LENGTH,
-                length,
+                b"%d" % n_bytes,
                 lines,
                 sender.meter.lines,
                 _ID_LINE,
@@ -323,32 +328,34 @@ class WholeRequests:
             return None
         split = self._live.splits.get((template.model, template.ref))
         outcome = self._outcome(template, served)
-        canary = (
-            outcome
-            if split is None or split.canary is None
-            else self._outcome(template, split.canary)
-        )
-        usage = self._live.usage(served.name, served.version)
         target = targets[head] = _Target(
-            template, ChosenVersion(served), outcome, split, canary, usage
+            head=template,
+            chosen=ChosenVersion(served),
+            outcome=outcome,
+            split=split,
+            canary=outcome
+            if split is None or split.canary is None
+            else self._outcome(template, split.canary),
+            usage=self._live.usage(served.name, served.version),
         )
         return target
 
     def _outcome(self, head: HeadTemplate, served: ServedVersion) -> RequestOutcome:
-        ended = EndedRequest(
-            method="POST",
-            route=head.route,
-            path=head.path,
-            status=200,
-            code=None,
-            answered_by=_answered_by(head, served),
-            key=head.key,
+        return self._requests.outcome(
+            EndedRequest(
+                method="POST",
+                route=head.route,
+                path=head.path,
+                status=200,
+                code=None,
+                answered_by=_answered_by(head, served),
+                key=head.key,
+            ),
+            is_traced=self._requests.tracer is not None,
         )
-        return self._requests.outcome(ended, is_traced=self._requests.tracer is not None)
 
 
 def _answered_by(head: HeadTemplate, served: ServedVersion) -> AnsweredBy:
-    """Return the version that answers, and the alias if the head names one."""
     return AnsweredBy(served.name, served.version, None if is_version(head.ref) else head.ref)
 
 
@@ -358,19 +365,20 @@ def _refusal(
     """Return the answer to a refused request: status line, record for the log, headers, body."""
     problem = error_response(scope, error)
     status = problem.status_code
-    code = scope["error_code"]
-    key = None if isinstance(error, AccessRefused) else head.key
-    ended = EndedRequest(
-        method="POST",
-        route=head.route,
-        path=head.path,
-        status=status,
-        code=code,
-        answered_by=_answered_by(head, served),
-        key=key,
+    return (
+        b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode()),
+        EndedRequest(
+            method="POST",
+            route=head.route,
+            path=head.path,
+            status=status,
+            code=scope["error_code"],
+            answered_by=_answered_by(head, served),
+            key=None if isinstance(error, AccessRefused) else head.key,
+        ),
+        _lines_of(problem.raw_headers),
+        bytes(problem.body),
     )
-    first = b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
-    return first, ended, _lines_of(problem.raw_headers), bytes(problem.body)
 
 
 def _lines_of(headers: Sequence[Header]) -> bytes:

@@ -43,7 +43,6 @@ _ANSWER_HEADERS = [
     "xylem-version",
     HEADER,
 ]
-_MAX_AGE_SECONDS = 600  # how long a browser may remember an answer; Chromium caps it at 7200
 
 
 def cors_options(settings: Settings) -> dict[str, Any] | None:
@@ -60,7 +59,7 @@ def cors_options(settings: Settings) -> dict[str, Any] | None:
         "allow_methods": _METHODS,
         "allow_headers": _REQUEST_HEADERS,
         "expose_headers": _ANSWER_HEADERS,
-        "max_age": _MAX_AGE_SECONDS,
+        "max_age": 600,  # seconds that a browser may remember an answer; Chromium caps it at 7200
         # a browser asks this, too, if the service has a private address and the page does not; the
         # origins are chosen for this service, wherever they are
         "allow_private_network": True,
@@ -78,9 +77,9 @@ class Cors(CORSMiddleware):
         answer = super().preflight_response(request_headers)
         if answer.status_code != 200:
             reason = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
-            expected = f"an origin of XYLEM_CORS_ORIGINS, a method of {', '.join(_METHODS)}"
             allowed_headers = ", ".join(self.allow_headers)
             raise CorsRefused(
-                f"CORS: expected {expected}, headers of {allowed_headers}, found another: {reason}"
+                "CORS: expected an origin of XYLEM_CORS_ORIGINS, a method of "
+                f"{', '.join(_METHODS)}, headers of {allowed_headers}, found another: {reason}"
             )
         return answer

@@ -103,8 +103,10 @@ class Unpacking:
         self._n_bytes += len(body)
         if self._bytes_max is not None:
             if self._n_bytes > self._bytes_max:
-                expected = f"at most {self._bytes_max} bytes (limit body_bytes_max)"
-                raise BodyTooLarge(f"expected {expected} when the body is unpacked, found more")
+                raise BodyTooLarge(
+                    f"expected at most {self._bytes_max} bytes (limit body_bytes_max) when the "
+                    "body is unpacked, found more"
+                )
             self._hold(len(body))
         has_more = bool(self._packed) or self._is_full or not self._is_last
         if not has_more and not self._zlib.eof:

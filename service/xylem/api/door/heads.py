@@ -25,10 +25,10 @@ HEAD_LENGTH_MAX = 4096
 
 HEAD_END = b"\r\n\r\n"
 
+# headers that ask for something else than an answer to the body that follows them
 _ASKS_FOR_MORE = frozenset(
     {b"content-encoding", b"expect", b"origin", b"transfer-encoding", b"upgrade"}
 )
-"""Headers that ask for something else than an answer to the body that follows them."""
 
 _REQUEST_ID = rb"[A-Za-z0-9._:/+=@-]{1,128}"
 _IS_REQUEST_ID = re.compile(_REQUEST_ID).fullmatch
@@ -121,10 +121,10 @@ def lines_of(headers: Mapping[bytes, VaryingHeader]) -> re.Pattern[bytes]:
 
     Each header has one group, which is its value.
     """
-    lines = b"|".join(
-        [b"%b:[ \t]*(%b)" % (header.name, header.value) for header in headers.values()]
+    return re.compile(
+        rb"\r\n(?:%b)[ \t]*(?=\r\n|\Z)"
+        % b"|".join([b"%b:[ \t]*(%b)" % (header.name, header.value) for header in headers.values()])
     )
-    return re.compile(rb"\r\n(?:%b)[ \t]*(?=\r\n|\Z)" % lines)
 
 
 VARYING_LINES = lines_of(VARYING_HEADERS)
@@ -146,11 +146,12 @@ def headers_of(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
             values_of.setdefault(name, []).append(value)
     if not values_of:
         return NOTHING
-    values = (
-        header.choose(values_of[name]) if name in values_of else None
-        for name, header in VARYING_HEADERS.items()
+    return RequestHeaders(
+        *(
+            header.choose(values_of[name]) if name in values_of else None
+            for name, header in VARYING_HEADERS.items()
+        )
     )
-    return RequestHeaders(*values)
 
 
 def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
@@ -175,16 +176,14 @@ def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> He
     dialect     the one in which the request is written
     model, ref  the model, and the version's number or alias, that the request's path names
     """
-    route = scope["route"].path
-    header_or_query = header_or_query_of(dialect, scope)
     key, (_, gzip) = dict(scope["headers"]).get(b"authorization"), codings_of(scope["headers"])
     return HeadTemplate(
         dialect=dialect,
         model=model,
         ref=ref,
-        route=route,
+        route=scope["route"].path,
         path=scope["path"],
-        header_or_query=header_or_query,
+        header_or_query=header_or_query_of(dialect, scope),
         authorization=key,
         gzip=gzip,
     )
@@ -213,15 +212,19 @@ def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
     if len(head) > HEAD_LENGTH_MAX or scope["query_string"] or scope["http_version"] != "1.1":
         return None
     headers = dict(scope["headers"])
-    is_odd = len(headers) != len(scope["headers"]) or head.count(b"\n") != len(headers)
-    is_odd = is_odd or b"host" not in headers or not _ASKS_FOR_MORE.isdisjoint(headers)
+    n_lines = head.count(b"\n")
     head, request_headers = divide(head)
-    is_odd = is_odd or any(
-        (name in headers) != (value is not None)
-        for name, value in zip(VARYING_HEADERS, astuple(request_headers), strict=True)
+    is_odd = (
+        not len(headers) == len(scope["headers"]) == n_lines
+        or b"host" not in headers
+        or not _ASKS_FOR_MORE.isdisjoint(headers)
+        or any(
+            (name in headers) != (value is not None)
+            for name, value in zip(VARYING_HEADERS, astuple(request_headers), strict=True)
+        )
+        or headers.get(b"content-length") != b"%d" % len(body)
+        or headers.get(b"connection", b"keep-alive").lower() != b"keep-alive"
     )
-    is_odd = is_odd or headers.get(b"content-length") != b"%d" % len(body)
-    is_odd = is_odd or headers.get(b"connection", b"keep-alive").lower() != b"keep-alive"
     return None if is_odd or len(head) > TEMPLATE_LENGTH_MAX or len(body) > bytes_max else head
 
 

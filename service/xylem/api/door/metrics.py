@@ -5,15 +5,25 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version as version_of
 from itertools import accumulate, chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import (
     CounterMetricFamily,
     Exemplar,
@@ -21,20 +31,217 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.gc_collector import GCCollector
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from prometheus_client.platform_collector import PlatformCollector
-from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from xylem.api.door.admission import Admission
-from xylem.api.door.collectors import FunctionCollector, ShadowFigures, labelled, read_stages
 from xylem.api.door.series_models import SeriesModels
+from xylem.api.door.streams import Streams
 from xylem.api.door.work import WorkPool
-from xylem.base import ProcessFigures, StageTimes, Trace
-from xylem.serving import LiveStatus, roles_of
-from xylem.thresholds import Follower
+from xylem.base import STAGE_SECONDS, KeyRing, ProcessFigures, StageTimes, Trace
+from xylem.serving import TOPS, LiveStatus, ShadowOutcome, roles_of
+from xylem.thresholds import FeedbackRows, Follower
 from xylem_store import PARTS, code_version
+
+AnyFamily = TypeVar("AnyFamily", GaugeMetricFamily, CounterMetricFamily)
+
+
+class FunctionCollector(Collector):
+    """A collector whose figures are read by a function at each scrape."""
+
+    def __init__(self, read: Callable[[], Iterator[Metric]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        return self._read()
+
+
+def read_stages(stages: StageTimes) -> Iterator[Metric]:
+    """Yield the histogram of the time that each stage of the answers took."""
+    seconds = HistogramMetricFamily(
+        "xylem_stage_seconds", "Time that a stage of an answer took.", labels=("stage",)
+    )
+    bounds = (*map(floatToGoString, STAGE_SECONDS), "+Inf")
+    for stage, counts, total in stages.figures():
+        seconds.add_metric(
+            (stage,), list(zip(bounds, accumulate(counts), strict=True)), 1e-9 * total
+        )
+    yield seconds
+
+
+def read_keys(ring: KeyRing) -> Iterator[Metric]:
+    """Yield what each key sent to each model."""
+    kinds = {
+        "requests": "Requests of a key to a model.",
+        "rows": "Rows of a key that a model answered.",
+        "characters": "Characters of a key's requests, as bytes of UTF-8.",
+        "search_seconds": "Seconds in which a key's rows were searched.",
+    }
+    totals = list(ring.usage.totals.items())
+    for i, (kind, documentation) in enumerate(kinds.items()):
+        yield labelled(
+            CounterMetricFamily,
+            f"xylem_key_{kind}",
+            documentation,
+            ("key", "model"),
+            [(place, counts[i]) for place, counts in totals],
+        )
+
+
+def labelled(
+    kind: Callable[..., AnyFamily],
+    name: str,
+    documentation: str,
+    labels: tuple[str, ...],
+    samples: Iterable[tuple[Any, float]],
+) -> AnyFamily:
+    """Return a family of figures.
+
+    kind           the class of the family
+    name           the name of the metric
+    documentation  one sentence on what the metric means
+    labels         the names of the labels
+    samples        for each figure a pair: the values of its labels (of a single label, its value),
+                   and the number
+    """
+    family = kind(name, documentation, labels=labels)
+    for label_values, value in samples:
+        family.add_metric(
+            list(map(str, label_values if isinstance(label_values, tuple) else (label_values,))),
+            value,
+        )
+    return family
+
+
+_STREAM_FIGURES: tuple[tuple[Any, str, str, Callable[[Streams], float]], ...] = (
+    (
+        GaugeMetricFamily,
+        "xylem_streams_open",
+        "Streams being answered.",
+        lambda streams: streams.open,
+    ),
+    (
+        GaugeMetricFamily,
+        "xylem_stream_blocks",
+        "Blocks of streams being answered or waiting to be sent.",
+        lambda streams: streams.blocks,
+    ),
+    (
+        GaugeMetricFamily,
+        "xylem_streams_stalled",
+        "Streams that have waited for a second or longer for their client to read.",
+        Streams.stalled,
+    ),
+    (
+        GaugeMetricFamily,
+        "xylem_stream_spooled_bytes",
+        "Bytes of answers in temporary files, which clients have not read yet.",
+        Streams.spooled,
+    ),
+    (
+        CounterMetricFamily,
+        "xylem_streams_cut",
+        "Streams ended because their client sent too little.",
+        lambda streams: streams.cut,
+    ),
+)
+
+
+def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
+    """Yield the figures of the streams of lines: open, in work, stalled, in files, and cut off.
+
+    streams_of  the streams by kind, which is the label `stream`
+    """
+    for family, name, documentation, figure_of in _STREAM_FIGURES:
+        yield labelled(
+            family,
+            name,
+            documentation,
+            ("stream",),
+            ((kind, figure_of(streams)) for kind, streams in streams_of.items()),
+        )
+
+
+def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
+    """Yield the number of feedback rows that are stored, and of those that were removed."""
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_feedback_rows",
+        "Rows of feedback that are kept.",
+        ("model",),
+        rows.row_counts.items(),
+    )
+    yield labelled(
+        CounterMetricFamily,
+        "xylem_feedback_rows_dropped",
+        "Rows of feedback removed because they were too many (rows) or too old (days).",
+        ("model", "bound"),
+        rows.dropped.items(),
+    )
+
+
+_VERSION = ("model", "version")
+
+# no `_created` series: they would double the number of series, and nobody needs these times
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class ShadowFigures:
+    """Counts the outcomes of shadow versions, which any thread may record.
+
+    registry  the figures are registered here
+    bounds    the upper bounds of the histogram's buckets, in seconds
+    """
+
+    def __init__(self, registry: CollectorRegistry, bounds: tuple[float, ...]) -> None:
+        self._requests = Counter(
+            "xylem_shadow_version_requests",
+            "Copies of requests for a shadow version, by result.",
+            (*_VERSION, "result"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "xylem_shadow_version_seconds",
+            "Time that a shadow version took for a request.",
+            _VERSION,
+            registry=registry,
+            buckets=bounds,
+        )
+        pair = *_VERSION, "answered", "top"
+        self._compared = Counter(
+            "xylem_shadow_version_compared",
+            "First labels of answers that were compared with a shadow version's.",
+            pair,
+            registry=registry,
+        )
+        self._agreed = Counter(
+            "xylem_shadow_version_agreed",
+            "Compared first labels that both versions have.",
+            pair,
+            registry=registry,
+        )
+
+    def record(self, outcome: ShadowOutcome) -> None:
+        """Count the outcome of one copy of a request."""
+        name = outcome.model, str(outcome.version)
+        self._requests.labels(*name, outcome.result).inc()
+        if outcome.result == "dropped":
+            return
+        self._seconds.labels(*name).observe(outcome.seconds)
+        for top, compared, agreed in zip(TOPS, outcome.compared, outcome.agreed, strict=True):
+            pair = *name, str(outcome.answered), str(top)
+            self._compared.labels(*pair).inc(compared)
+            self._agreed.labels(*pair).inc(agreed)
+
+    def forget_closed(self, open_versions: Collection[tuple[str, str]]) -> None:
+        """Remove the figures of versions that are not open any more: so series stay bounded."""
+        for figure in (self._requests, self._seconds, self._compared, self._agreed):
+            for sample in [sample for metric in figure.collect() for sample in metric.samples]:
+                if (sample.labels["model"], sample.labels["version"]) not in open_versions:
+                    figure.remove(*(value for name, value in sample.labels.items() if name != "le"))
+
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -90,8 +297,8 @@ class Metrics:
     def __init__(self, models: str = "all") -> None:
         """Take which models have series of their own, as `SeriesModels` does."""
         self.series_models = SeriesModels(models)
+        # the figures of the app, and those of its process, which any thread may read
         self.registry, self.process = CollectorRegistry(), CollectorRegistry()
-        """The figures of the app, and those of its process, which any thread may read."""
         self.stages = StageTimes()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.process)
@@ -103,20 +310,19 @@ class Metrics:
             "xylem_worker_up", "Whether a worker answered this scrape.", registry=self.registry
         ).set(1)
         self.shadows = ShadowFigures(self.registry, SECONDS)
+        # counts the requests that are still waiting to be counted
         self.settle: Callable[[], None] = lambda: None
-        """Counts the requests that are still waiting to be counted."""
-        self.in_flight = 0
-        self.lines_bad = 0
-        self.aborted = 0
+        self.in_flight = self.lines_bad = self.aborted = 0
         self.runs = code_version(), platform.python_version(), version_of("numba"), np.__version__
-        self.rows: Counter[str] = Counter()
-        """Instances that were predicted, by model."""
-        self.errors: Counter[str] = Counter()
-        self.events: Counter[tuple[str, str, str]] = Counter()
+        self.rows: defaultdict[str, int] = defaultdict(
+            int
+        )  # instances that were predicted, by model
+        self.errors: defaultdict[str, int] = defaultdict(int)
+        self.events: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         self.timings: dict[Series, Timing] = {}
         self._timings_max = TIMINGS_BEGUN
+        # returns the models and versions that are open; None if these are not known
         self.open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
-        """Returns the models and versions that are open; None if these are not known."""
 
     def timing(self, series: Series) -> Timing:
         """Return the Timing in which the requests of a series are counted.
@@ -143,8 +349,9 @@ class Metrics:
         open_versions = {(model, str(version)) for model, version in self.open_versions()}
         for series in [key for key in self.timings if key.model]:
             if (series.model, series.version) not in open_versions:
-                without_version = Series(series.route, series.status, "", "")
-                self.timings.setdefault(without_version, Timing()).add(self.timings.pop(series))
+                self.timings.setdefault(Series(series.route, series.status, "", ""), Timing()).add(
+                    self.timings.pop(series)
+                )
         for model, version, result in list(self.events):
             if version and (model, version) not in open_versions:
                 self.events[model, "", result] += self.events.pop((model, version, result))
@@ -209,10 +416,13 @@ def _labelled_by(
 
 def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     timings = metrics.timings.items()
-    documentation = "Requests answered, by the version that answered."
-    labels = ("route", "status", "model", "version")
-    counts = ((series, sum(timing.counts)) for series, timing in timings)
-    yield labelled(CounterMetricFamily, "xylem_requests", documentation, labels, counts)
+    yield labelled(
+        CounterMetricFamily,
+        "xylem_requests",
+        "Requests answered, by the version that answered.",
+        ("route", "status", "model", "version"),
+        ((series, sum(timing.counts)) for series, timing in timings),
+    )
     seconds = HistogramMetricFamily(
         "xylem_request_seconds",
         "Time from a request's headers to the end of its answer.",
@@ -224,22 +434,28 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     for label_values, timing in totals.items():
         seconds.add_metric(label_values, _buckets(timing), timing.seconds)
     yield seconds
-    documentation = "Requests refused or failed, by code."
-    errors = metrics.errors.items()
-    yield labelled(CounterMetricFamily, "xylem_errors", documentation, ("code",), errors)
-    rows = metrics.rows.items()
-    yield labelled(CounterMetricFamily, "xylem_rows", "Instances predicted.", ("model",), rows)
-    documentation = "Events of feedback by version and result."
-    event = ("model", "version", "result")
     yield labelled(
-        CounterMetricFamily, "xylem_feedback_events", documentation, event, metrics.events.items()
+        CounterMetricFamily,
+        "xylem_errors",
+        "Requests refused or failed, by code.",
+        ("code",),
+        metrics.errors.items(),
     )
-    parts = "version", "python", "numba", "numpy"
+    yield labelled(
+        CounterMetricFamily, "xylem_rows", "Instances predicted.", ("model",), metrics.rows.items()
+    )
+    yield labelled(
+        CounterMetricFamily,
+        "xylem_feedback_events",
+        "Events of feedback by version and result.",
+        ("model", "version", "result"),
+        metrics.events.items(),
+    )
     yield labelled(
         GaugeMetricFamily,
         "xylem_build_info",
         "Always 1; its labels are the versions that run.",
-        parts,
+        ("version", "python", "numba", "numpy"),
         [(metrics.runs, 1)],
     )
     yield CounterMetricFamily(
@@ -253,7 +469,6 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
 
 
 def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
-    """Return the buckets of a histogram: upper bound, count, and the exemplar if there is one."""
     bounds = (*map(floatToGoString, SECONDS), "+Inf")
     buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
     for i, (bound, n) in enumerate(zip(bounds, accumulate(timing.counts), strict=True)):
@@ -267,63 +482,78 @@ def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemp
 
 def read_in_flight(metrics: Metrics, admission: Admission) -> Iterator[Metric]:
     """Yield the number of requests in flight, and the bytes held of their bodies and answers."""
-    answers = admission.answers
-    bodies = admission.bodies
-    n_unread = sum(client.is_answered() for client in answers.waiting)
-    documentation = "Requests being answered, or whose answers clients have not read yet."
+    n_unread = sum(client.is_answered() for client in admission.answers.waiting)
     yield GaugeMetricFamily(
-        "xylem_requests_in_flight", documentation, value=metrics.in_flight + n_unread
+        "xylem_requests_in_flight",
+        "Requests being answered, or whose answers clients have not read yet.",
+        value=metrics.in_flight + n_unread,
     )
     yield GaugeMetricFamily(
-        "xylem_body_bytes", "Bytes held of requests' bodies.", value=bodies.n_bytes
+        "xylem_body_bytes", "Bytes held of requests' bodies.", value=admission.bodies.n_bytes
     )
-    documentation = "Bytes of answers that clients have not read yet."
-    yield GaugeMetricFamily("xylem_answer_bytes", documentation, value=answers.n_bytes)
+    yield GaugeMetricFamily(
+        "xylem_answer_bytes",
+        "Bytes of answers that clients have not read yet.",
+        value=admission.answers.n_bytes,
+    )
 
 
 def read_queues(pools: Mapping[str, WorkPool]) -> Iterator[Metric]:
     """Yield how many calls wait in each queue."""
-    documentation = "Calls that wait for a thread."
-    depths = ((name, pool.waiting()) for name, pool in pools.items())
-    yield labelled(GaugeMetricFamily, "xylem_queue_depth", documentation, ("queue",), depths)
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_queue_depth",
+        "Calls that wait for a thread.",
+        ("queue",),
+        ((name, pool.waiting()) for name, pool in pools.items()),
+    )
 
 
 def read_thresholds(follower: Follower) -> Iterator[Metric]:
     """Yield the figures of the thresholds in force and of candidates. O(labels)."""
     labels = ("model", "version")
-    epochs = GaugeMetricFamily(
-        "xylem_threshold_epoch", "The epoch of the thresholds.", labels=labels
+    versions = [((live.model, live.version), live) for live in follower.followed]
+    shadows = [(name, live.shadow) for name, live in versions]
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_threshold_epoch",
+        "The epoch of the thresholds.",
+        labels,
+        [(name, live.epoch) for name, live in versions if live.epoch],
     )
-    measures = GaugeMetricFamily(
+    yield labelled(
+        GaugeMetricFamily,
         "xylem_threshold_macro_f",
         "Mean F-measure, 0 to 1, of the labels with tuning rows or feedback so far.",
-        labels=labels,
+        labels,
+        [(name, live.served.macro_f()) for name, live in versions if live.epoch],
     )
-    scored = GaugeMetricFamily(
-        "xylem_shadow_events", "Events that candidate thresholds were scored on.", labels=labels
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_shadow_events",
+        "Events that candidate thresholds were scored on.",
+        labels,
+        [(name, shadow.n_events) for name, shadow in shadows if shadow is not None],
     )
-    shadows = GaugeMetricFamily(
+    yield labelled(
+        GaugeMetricFamily,
         "xylem_shadow_macro_f",
         "Macro-F, 0 to 1, on these events: of the candidate, and of the thresholds in force.",
-        labels=(*labels, "thresholds"),
+        (*labels, "thresholds"),
+        [
+            ((*name, thresholds), macro_f)
+            for name, shadow in shadows
+            if shadow is not None
+            for thresholds, macro_f in zip(("candidate", "served"), shadow.macro_f(), strict=True)
+        ],
     )
-    foreign = GaugeMetricFamily(
+    yield labelled(
+        GaugeMetricFamily,
         "xylem_thresholds_foreign",
         "Whether the database has thresholds of another version of this name, which are not used.",
-        labels=labels,
+        labels,
+        [(name, live.is_foreign) for name, live in versions],
     )
-    for live in follower.followed:
-        name = live.model, str(live.version)
-        foreign.add_metric(name, live.is_foreign)
-        if live.epoch:
-            epochs.add_metric(name, live.epoch)
-            measures.add_metric(name, live.served.macro_f())
-        shadow = live.shadow
-        if shadow is not None:
-            scored.add_metric(name, shadow.n_events)
-            for thresholds, macro_f in zip(("candidate", "served"), shadow.macro_f(), strict=True):
-                shadows.add_metric((*name, thresholds), macro_f)
-    yield from (epochs, measures, scored, shadows, foreign)
     yield GaugeMetricFamily(
         "xylem_threshold_lag_seconds",
         "Seconds since the database was last read, beyond which thresholds may be old.",
@@ -352,22 +582,31 @@ def read_live(
         if series_models is None or key[0] in series_models
     ]
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
-    documentation = "The version that an alias serves."
-    labels = ("model", "alias")
-    aliases = ((key, alias.version) for key, alias in served_aliases)
-    yield labelled(GaugeMetricFamily, "xylem_model_version", documentation, labels, aliases)
-    parts = [
-        ((*key, version, role), part / PARTS)
-        for key, alias in served_aliases
-        for role, version, part in roles_of(alias)
-    ]
-    documentation = "The part of the requests to an alias that a version answers, by its role."
     yield labelled(
-        GaugeMetricFamily, "xylem_alias_part", documentation, (*labels, "version", "role"), parts
+        GaugeMetricFamily,
+        "xylem_model_version",
+        "The version that an alias serves.",
+        ("model", "alias"),
+        ((key, alias.version) for key, alias in served_aliases),
     )
-    documentation = "Versions and aliases that cannot be served."
-    failed = (((failure.model, failure.ref), 1) for failure in status.failures)
-    yield labelled(GaugeMetricFamily, "xylem_model_failed", documentation, ("model", "ref"), failed)
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_alias_part",
+        "The part of the requests to an alias that a version answers, by its role.",
+        ("model", "alias", "version", "role"),
+        (
+            ((*key, version, role), part / PARTS)
+            for key, alias in served_aliases
+            for role, version, part in roles_of(alias)
+        ),
+    )
+    yield labelled(
+        GaugeMetricFamily,
+        "xylem_model_failed",
+        "Versions and aliases that cannot be served.",
+        ("model", "ref"),
+        (((failure.model, failure.ref), 1) for failure in status.failures),
+    )
     yield CounterMetricFamily(
         "xylem_model_swaps", "Aliases moved since the start.", value=status.swaps
     )

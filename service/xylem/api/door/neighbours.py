@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from xylem.base import log
@@ -25,11 +26,9 @@ _BACKLOG = 16  # connections that wait: one for each scrape of another worker
 _PLAIN = b"p"
 _OPENMETRICS = b"o"
 _CREDENTIALS = struct.Struct("3i")
+# the length of a page, which is sent before it. So a page that is cut off, because its worker died,
+# is not taken for a short one
 _LENGTH = struct.Struct(">Q")
-"""The length of a page, which is sent before it.
-
-So a page that is cut off, because its worker died, is not taken for a short one.
-"""
 
 
 class WorkerPlace(NamedTuple):
@@ -65,9 +64,10 @@ class Neighbours:
 
         If the socket cannot be opened, that is logged, and this worker does not answer the others.
         """
-        name = self._place.socket_name(self._place.number)
         try:
-            self._server = await asyncio.start_unix_server(self._tell, name, backlog=_BACKLOG)
+            self._server = await asyncio.start_unix_server(
+                self._tell, self._place.socket_name(self._place.number), backlog=_BACKLOG
+            )
         except OSError as error:  # a worker without shared figures is better than no worker
             log(logging.ERROR, "figures_not_shared", error=error)
 
@@ -78,10 +78,9 @@ class Neighbours:
 
     async def pages(self, *, is_openmetrics: bool) -> list[bytes | None]:
         """Return the figures of each worker, by number; None: the worker did not answer."""
-        own_number = self._place.number
 
         async def page(number: int) -> bytes | None:
-            if number == own_number:
+            if number == self._place.number:
                 return await self._own_page(is_openmetrics)
             try:
                 async with asyncio.timeout(SECONDS_MAX):
@@ -105,35 +104,30 @@ class Neighbours:
             connection.close()
             raise
         reader, writer = await asyncio.open_unix_connection(sock=connection)
-        try:
+        with closing(writer):
             if not _is_ours(writer):
                 return None
             writer.write(kind)
             (n_bytes,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
             return await reader.readexactly(n_bytes) if n_bytes <= PAGE_BYTES_MAX else None
-        finally:
-            writer.close()
 
     async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a worker that asks for the figures of this one."""
-        try:
+        with closing(writer), suppress(OSError, TimeoutError):
             if _is_ours(writer):
                 async with asyncio.timeout(SECONDS_MAX):
                     kind = await reader.read(1)
                     page = await self._own_page(kind == _OPENMETRICS)
                     writer.write(_LENGTH.pack(len(page)) + page)
                     await writer.drain()
-        except (OSError, TimeoutError):
-            pass
-        finally:
-            writer.close()
 
 
 def _is_ours(writer: asyncio.StreamWriter) -> bool:
     """Return whether the other end of a connection is a process of the same user."""
-    sock = writer.get_extra_info("socket")
     _, user, _ = _CREDENTIALS.unpack(
-        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        writer.get_extra_info("socket").getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+        )
     )
     return bool(user == os.getuid())
 
@@ -159,8 +153,7 @@ def join_pages(pages: list[bytes | None]) -> bytes:
         is_openmetrics = page.endswith(_END)
         for part in page.removesuffix(_END).split(b"\n" + _HELP):
             text = part.removeprefix(_HELP).removesuffix(b"\n")
-            name = text.partition(b" ")[0]
-            families.setdefault(name, []).append(_HELP + text + b"\n")
+            families.setdefault(text.partition(b" ")[0], []).append(_HELP + text + b"\n")
     joined: list[bytes] = []
     for parts in families.values():
         lines = b"".join(parts).splitlines(keepends=True)

@@ -9,10 +9,8 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -24,8 +22,8 @@ from xylem_store import StoreError
 RETRY_AFTER_SECONDS = 1
 """When a client may try again after 503: an overload or the loss of a database may be short."""
 
+# the start of paths of the Open Inference Protocol, whose clients read the member `error`
 _OPEN_INFERENCE = "/v2/"
-"""The start of paths of the Open Inference Protocol, whose clients read the member `error`."""
 
 
 class BodyTooLarge(BadInput, code="body-too-large"):
@@ -101,14 +99,17 @@ def error_response(scope: Scope, error: Exception) -> Response:
     """
     scope["error_code"] = code_of(error)
     log_untold(error, request_id=scope.get("request_id"), **trace_id_of(scope))
-    headers = error.headers if isinstance(error, XylemError) else None
-    return problem_response(scope, headers=headers, **describe_error(error))
+    return problem_response(
+        scope,
+        headers=error.headers if isinstance(error, XylemError) else None,
+        **describe_error(error),
+    )
 
 
 _HTTP_CODES = {404: "route-not-found", 405: "method-not-allowed"}
 
+# the paths of predict in TensorFlow Serving; without a version one looks like a model's page
 _TENSORFLOW_PATH = re.compile(r"(/v1/models/[^/:]+(?:/versions/[^/:]+)?):predict")
-"""The paths of predict in TensorFlow Serving; without a version one looks like a model's page."""
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
@@ -119,26 +120,25 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     """Answer the errors of the framework: unknown routes and methods."""
     assert isinstance(error, HTTPException)
     tensorflow_path = _TENSORFLOW_PATH.fullmatch(request.scope["path"])
-    status = 404 if tensorflow_path else error.status_code
-    code = _HTTP_CODES.get(status, "http-error")
+    code = _HTTP_CODES.get(404 if tensorflow_path else error.status_code, "http-error")
     headers = {} if tensorflow_path else dict(error.headers or {})
     request.scope["error_code"] = code
     if "Allow" in headers:  # it names the methods of one route, and each method has its own route
-        fitting = [
-            route
+        methods = {
+            method
             for route in request.app.routes
             if route.matches(request.scope)[0] is not Match.NONE
-        ]
-        headers["Allow"] = ", ".join(
-            sorted({method for route in fitting for method in route.methods})
-        )
+            for method in route.methods
+        }
+        headers["Allow"] = ", ".join(sorted(methods))
     expected = headers.get("Allow") or "a route of /docs"
     if code not in _HTTP_CODES.values():
         expected = "a request that can be served"
     if tensorflow_path is not None:
         expected = f"POST {request.scope.get('root_path', '')}{tensorflow_path[1]}/predict"
-    requested = f"{request.method} {request.url.path[:200]}"
-    response = problem_response(request.scope, code, f"expected {expected}, found {requested}")
+    response = problem_response(
+        request.scope, code, f"expected {expected}, found {request.method} {request.url.path[:200]}"
+    )
     response.headers.update(headers)
     return response
 

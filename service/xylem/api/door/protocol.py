@@ -16,12 +16,15 @@ from uvicorn.protocols.http.httptools_impl import (
 from xylem.api.door.admission import BODY_IS_RECEIVED
 from xylem.api.door.answering import WholeRequests
 from xylem.api.door.joined_writes import JoinedWrites
-from xylem.api.door.request_scope import UnparsedRequests
 from xylem.api.door.slow_clients import SlowClients, UnreadAnswers
 from xylem.base import Limits
 
+# the ASGI extensions of a request whose body has been received
 _RECEIVED_EXTENSIONS: dict[str, dict[str, object]] = {BODY_IS_RECEIVED: {}}
-"""The ASGI extensions of a request whose body has been received."""
+
+
+RefuseUnparsed = Callable[[bytes, int, BaseException | None], tuple[int, bytes, bytes]]
+"""Makes the last answer to bytes that are no request: `refuse_unparsed`, with what it needs."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -39,7 +42,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     limits: Limits
     answers: SlowClients
-    unparsed: UnparsedRequests
+    unparsed: RefuseUnparsed
     whole_request: WholeRequests | None
     on_abort: Callable[[], None]
 
@@ -81,7 +84,6 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _end_after_answers(self) -> None:
-        """Let the connection end after the answer to the last whole request."""
         last = self.pipeline[0][0] if self.pipeline else self.cycle
         last.keep_alive = False
 
@@ -147,8 +149,14 @@ class BoundedProtocol(HttpToolsProtocol):
         version = self.parser.get_http_version().encode()
         if method == b"CONNECT":
             raise httptools.HttpParserError("CONNECT, which asks for a tunnel")
-        headers = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
-        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(headers))
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (
+            method,
+            self.url,
+            version,
+            b"".join(
+                [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+            ),
+        )
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
         self.parser.feed_data(head)
@@ -248,9 +256,11 @@ class BoundedProtocol(HttpToolsProtocol):
         Called only between requests: the parser has not seen a part of another one.
         """
         cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            return False
-        if self.flow.write_paused or self.transport.is_closing():
+        if (
+            (cycle is not None and not cycle.response_complete)
+            or self.flow.write_paused
+            or self.transport.is_closing()
+        ):
             return False
         answer = answerer.answer(data, self._default_header_bytes())
         if answer is None:
@@ -265,7 +275,6 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _default_header_bytes(self) -> bytes:
-        """Return the headers that every answer has, as bytes."""
         headers = self.server_state.default_headers
         if (
             headers is not self._default_headers
@@ -282,8 +291,11 @@ class BoundedProtocol(HttpToolsProtocol):
     @property
     def _is_idle(self) -> bool:
         """Return whether no request is being answered, and no timer of uvicorn waits for one."""
-        is_done = self.cycle is None or self.cycle.response_complete
-        return is_done and not self.pipeline and self.timeout_keep_alive_task is None
+        return (
+            (self.cycle is None or self.cycle.response_complete)
+            and not self.pipeline
+            and self.timeout_keep_alive_task is None
+        )
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         if self.flow.write_paused:  # `resume_writing` begins the request
@@ -311,8 +323,9 @@ class BoundedProtocol(HttpToolsProtocol):
             if self.pipeline or cycle.response_started:
                 self.transport.close()
                 return
-        target = b"" if self._is_between else self.url
-        status, headers, body = self.unparsed.refuse(target, self._head_bytes, sys.exception())
+        status, headers, body = self.unparsed(
+            b"" if self._is_between else self.url, self._head_bytes, sys.exception()
+        )
         end = b"connection: close\r\n\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
         self.transport.write(STATUS_LINE[status] + self._default_header_bytes() + headers + end)
         self.transport.write_eof()
@@ -339,7 +352,7 @@ class BoundedProtocol(HttpToolsProtocol):
 def bounded_protocol(
     limits: Limits,
     answers: SlowClients,
-    unparsed: UnparsedRequests,
+    unparsed: RefuseUnparsed,
     whole_request: WholeRequests | None,
     on_abort: Callable[[], None],
 ) -> type[Any]:
@@ -350,11 +363,14 @@ def bounded_protocol(
     whole_request  answers whole requests from their bytes; None: routes answer all requests
     on_abort       called when a connection was ended because its client did not read
     """
-    members = {
-        "limits": limits,
-        "answers": answers,
-        "unparsed": unparsed,
-        "whole_request": whole_request,
-        "on_abort": staticmethod(on_abort),
-    }
-    return type("BoundedProtocol", (BoundedProtocol,), members)
+    return type(
+        "BoundedProtocol",
+        (BoundedProtocol,),
+        {
+            "limits": limits,
+            "answers": answers,
+            "unparsed": staticmethod(unparsed),
+            "whole_request": whole_request,
+            "on_abort": staticmethod(on_abort),
+        },
+    )

@@ -35,12 +35,9 @@ Settling several requests together costs a fraction of settling each by itself: 
 nothing of that code is left in the processor's caches.
 """
 
+# the longest time that requests wait for `settle`, in nanoseconds. After it, the event loop that
+# should have settled them must have ended: the next request schedules `settle` in its own loop
 _FORGOTTEN_NS = 1_000_000_000
-"""The longest time that requests wait for `settle`, in nanoseconds.
-
-After it, the event loop that should have settled them must have ended: the next request schedules
-`settle` in its own loop.
-"""
 
 new_request_id: Callable[[], str] = map(f"{os.urandom(8).hex()}%08x".__mod__, count(1)).__next__
 """Returns an id that no other request has.
@@ -66,13 +63,11 @@ class RequestOutcome(NamedTuple):
     shape: SpanShape | None
 
 
+# a recorded request: its end, id, outcome, begin, span, and the times of its stages. The times of a
+# sampled request are stretches for its span; of another one, intervals to count
 _Recorded: TypeAlias = tuple[
     int, str, RequestOutcome, int, Trace | None, Sequence[Stretch], Sequence[StageInterval]
 ]
-"""A recorded request: its end, id, outcome, begin, span, and the times of its stages.
-
-The times of a sampled request are stretches for its span; of another one, intervals to count.
-"""
 
 
 class RequestLog:
@@ -187,15 +182,18 @@ class RequestLog:
         method, route, path, status, code, version, key = ended
         extra_fields = {} if version is None else version._asdict()
         extra_fields |= {} if key is None else {"key": key}
-        fields = encode_fields(
-            method=method,
-            route=route,
-            path=without_secrets(path[:256]),
-            status=status,
-            code=code,
-            **extra_fields,
-        )
         model, number = ("", "") if version is None else (version.model, str(version.version))
-        level = logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO
-        timing = self.metrics.timing(Series(route, status, model, number))
-        return RequestOutcome(timing, fields, code, level, shape_of(ended) if is_traced else None)
+        return RequestOutcome(
+            self.metrics.timing(Series(route, status, model, number)),
+            encode_fields(
+                method=method,
+                route=route,
+                path=without_secrets(path[:256]),
+                status=status,
+                code=code,
+                **extra_fields,
+            ),
+            code,
+            logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO,
+            shape_of(ended) if is_traced else None,
+        )

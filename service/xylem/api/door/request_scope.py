@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Mapping
 from http.client import BAD_REQUEST, REQUEST_TIMEOUT
 from time import perf_counter_ns
@@ -65,7 +64,7 @@ class RequestScope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.perf_counter_ns()
+        started = perf_counter_ns()
         method = scope["method"]
         root_path = self._root_path
         if root_path:
@@ -110,20 +109,22 @@ class RequestScope:
             self._record(method, scope, guard.status, started)
 
     def _record(self, method: str, scope: Scope, status: int, started: int) -> None:
-        route = getattr(scope.get("route"), "path", "none")
-        code = scope.get("error_code")
         principal = scope.get("state", {}).get("principal")
-        key = None if principal is None else principal.key_id or None
-        ended = EndedRequest(
-            method=method,
-            route=route,
-            path=scope["path"],
-            status=status,
-            code=code,
-            answered_by=scope.get(ANSWERED_BY),
-            key=key,
+        self._requests.end(
+            scope["request_id"],
+            EndedRequest(
+                method=method,
+                route=getattr(scope.get("route"), "path", "none"),
+                path=scope["path"],
+                status=status,
+                code=scope.get("error_code"),
+                answered_by=scope.get(ANSWERED_BY),
+                key=None if principal is None else principal.key_id or None,
+            ),
+            started,
+            scope.get(TRACE),
+            scope[TIMINGS],
         )
-        self._requests.end(scope["request_id"], ended, started, scope.get(TRACE), scope[TIMINGS])
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
         """Answer with the error's problem.
@@ -145,14 +146,14 @@ class RequestScope:
             answer = error_response(scope, error)
         else:
             scope["error_code"] = "internal-error"
-            detail = "the service failed; its log has the request's id"
-            answer = problem_response(scope, "internal-error", detail)
+            answer = problem_response(
+                scope, "internal-error", "the service failed; its log has the request's id"
+            )
         if self._cors is None:
             await answer(scope, guard.receive, guard.send)
         else:
-            request_headers = Headers(scope=scope)
             await Cors(answer, **self._cors).simple_response(
-                scope, guard.receive, guard.send, request_headers
+                scope, guard.receive, guard.send, Headers(scope=scope)
             )
 
 
@@ -184,12 +185,11 @@ class BodyGuard:
         self.bytes_max = admission.bytes_max(scope)
         self.sender = SlowClient(lambda: self._bytes, self._give_up)
         self._bytes = 0
-        self._declared: int | None = 0
-        for name, value in scope["headers"]:
-            if name == b"content-length":
-                self._declared = int(value)
-            elif name == b"transfer-encoding":
-                self._declared = None  # the length is not known
+        headers = dict(scope["headers"])
+        # None: the length is not known
+        self._declared = (
+            None if b"transfer-encoding" in headers else int(headers.get(b"content-length", 0))
+        )
         self._unread = self._declared != 0
         self._linger = False
         self.status = 0
@@ -204,8 +204,10 @@ class BodyGuard:
             if name == b"host":
                 n_hosts += 1
             elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-                coding = ascii(value.decode("latin-1"))[:100]
-                raise UnsupportedEncoding(f"Transfer-Encoding: expected chunked, found {coding}")
+                raise UnsupportedEncoding(
+                    "Transfer-Encoding: expected chunked, "
+                    f"found {ascii(value.decode('latin-1'))[:100]}"
+                )
         if n_hosts > 1 or (n_hosts == 0 and self._scope["http_version"] == "1.1"):
             raise BadHead(f"expected one Host header, found {n_hosts or 'none'}")
         self._check_bytes(self._declared or 0)
@@ -218,10 +220,10 @@ class BodyGuard:
         it.
         """
         is_whole = self.bytes_max is not None
-        if is_whole and self._unread and BODY_IS_RECEIVED not in self._scope.get("extensions", ()):
-            message = await self._wait()
-        else:  # no timer: it would cost more than to receive a body that is here
-            message = await self._receive()
+        # without a timer if the body is here: it would cost more than to receive it
+        waits = is_whole and self._unread
+        waits = waits and BODY_IS_RECEIVED not in self._scope.get("extensions", ())
+        message = await (self._wait() if waits else self._receive())
         if message["type"] == "http.request":
             body: bytes = message.get("body", b"")
             self._bytes += len(body)
@@ -235,9 +237,10 @@ class BodyGuard:
 
     async def _wait(self) -> Message:
         """Return the next message of a body that is not complete yet."""
-        waiting = self._admission.bodies.waiting
         seconds = self._admission.limits.body_seconds_max
-        began = waiting.setdefault(self.sender, asyncio.get_running_loop().time())
+        began = self._admission.bodies.waiting.setdefault(
+            self.sender, asyncio.get_running_loop().time()
+        )
         try:
             async with asyncio.timeout_at(began + seconds) as self._timeout:
                 message = await self._receive()
@@ -272,9 +275,8 @@ class BodyGuard:
 
     def _check_bytes(self, n_bytes: int) -> None:
         if self.bytes_max is not None and n_bytes > self.bytes_max:
-            bytes_max = self.bytes_max
             raise BodyTooLarge(
-                f"expected at most {bytes_max} bytes (limit body_bytes_max), found more"
+                f"expected at most {self.bytes_max} bytes (limit body_bytes_max), found more"
             )
 
     def _begin(self, message: Message) -> Message:
@@ -300,47 +302,48 @@ class BodyGuard:
                     pass
 
 
-class UnparsedRequests:
-    """Makes the last answer of a connection whose bytes are not HTTP, or whose head is too long."""
+def refuse_unparsed(
+    requests: RequestLog,
+    head_bytes_max: int,
+    root_path: str,
+    target: bytes,
+    n_head_bytes: int,
+    fault: BaseException | None,
+) -> tuple[int, bytes, bytes]:
+    """Return the last answer of a connection whose bytes are not HTTP, or whose head is too long.
 
-    def __init__(self, requests: RequestLog, head_bytes_max: int, root_path: str = "") -> None:
-        self._requests = requests
-        self._head_bytes_max = head_bytes_max
-        self._root_path = root_path
+    It is the status, the headers without Date and Connection, and the body.
 
-    def refuse(
-        self, target: bytes, n_head_bytes: int, fault: BaseException | None
-    ) -> tuple[int, bytes, bytes]:
-        """Return the status, the headers and the body of the answer.
-
-        Only Date and Connection are left out of the headers.
-
-        target        the part of the request's target that has been read
-        n_head_bytes  the length of the head, if it is too long; else 0
-        fault         the error of the parser
-        """
-        path = target.partition(b"?")[0][:256].decode("latin-1")
-        root_path = self._root_path
-        request_id = new_request_id()
-        scope: Scope = {
-            "path": inner_path(path, root_path),
-            "root_path": root_path,
-            "request_id": request_id,
-        }
-        if n_head_bytes:
-            expected = (
-                f"expected at most {self._head_bytes_max} bytes of a request's target and headers"
-            )
-            error: BadHead = HeadTooLong(f"head: {expected}, found {n_head_bytes} or more")
-        else:
-            fault_text = "found other bytes" if fault is None else f"found: {fault}"
-            error = BadHead(f"expected a request of HTTP/1.1, {fault_text}")
-        answer = error_response(scope, error)
-        ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
-        self._requests.end(request_id, ended, perf_counter_ns(), None, StageTimings())
-        answer_headers = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
-        return (
-            answer.status_code,
-            b"".join([b"%b: %b\r\n" % header for header in answer_headers]),
-            bytes(answer.body),
+    target        the part of the request's target that has been read
+    n_head_bytes  the length of the head, if it is too long; else 0
+    fault         the error of the parser
+    """
+    path = target.partition(b"?")[0][:256].decode("latin-1")
+    request_id = new_request_id()
+    scope: Scope = {
+        "path": inner_path(path, root_path),
+        "root_path": root_path,
+        "request_id": request_id,
+    }
+    if n_head_bytes:
+        error: BadHead = HeadTooLong(
+            f"head: expected at most {head_bytes_max} bytes of a request's target and "
+            f"headers, found {n_head_bytes} or more"
         )
+    else:
+        fault_text = "found other bytes" if fault is None else f"found: {fault}"
+        error = BadHead(f"expected a request of HTTP/1.1, {fault_text}")
+    answer = error_response(scope, error)
+    requests.end(
+        request_id,
+        EndedRequest("none", "none", path, answer.status_code, scope["error_code"]),
+        perf_counter_ns(),
+        None,
+        StageTimings(),
+    )
+    answer_headers = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
+    return (
+        answer.status_code,
+        b"".join([b"%b: %b\r\n" % header for header in answer_headers]),
+        bytes(answer.body),
+    )

@@ -50,8 +50,8 @@ def span_of(scope: Scope) -> str | None:
     return None if trace is None else trace.traceparent
 
 
+# the least status that is a fault of the server, and of its span (OpenTelemetry, HTTP spans)
 _FAULT_STATUS_MIN = 500
-"""The least status that is a fault of the server, and of its span (OpenTelemetry, HTTP spans)."""
 
 _PATH_CHARACTERS_MAX = 256  # of a path in a span
 
@@ -92,17 +92,20 @@ class EndedRequest(NamedTuple):
 def shape_of(ended: EndedRequest) -> SpanShape:
     """Return the common part of the spans of all requests that ended alike."""
     method, route, path, status, code, answered_by, _ = ended
-    attributes: list[tuple[str, str | int]] = [
+    model, version, alias = answered_by or (None, None, None)
+    attributes = (
         ("http.request.method", method),
         ("http.route", route),
         ("url.path", without_secrets(path[:_PATH_CHARACTERS_MAX])),
         ("http.response.status_code", status),
-    ]
-    if answered_by is not None:
-        attributes += [("xylem.model", answered_by.model), ("xylem.version", answered_by.version)]
-        if answered_by.alias is not None:
-            attributes.append(("xylem.alias", answered_by.alias))
-    if code is not None:
-        attributes.append(("xylem.code", code))
-    fault = code or str(status) if status >= _FAULT_STATUS_MIN else None
-    return SpanShape(f"{method} {route}", "server", tuple(attributes), fault)
+        ("xylem.model", model),
+        ("xylem.version", version),
+        ("xylem.alias", alias),
+        ("xylem.code", code),
+    )
+    return SpanShape(
+        f"{method} {route}",
+        "server",
+        tuple((name, value) for name, value in attributes if value is not None),
+        code or str(status) if status >= _FAULT_STATUS_MIN else None,
+    )

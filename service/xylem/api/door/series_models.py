@@ -3,11 +3,10 @@
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from prometheus_client.core import Metric
-from prometheus_client.samples import Sample
+from prometheus_client.core import Metric, Sample
 
+# gauges that are counts; any other gauge of a model that has no series says nothing in a sum
 _SUMMED_GAUGES = ("xylem_model_failed", "xylem_feedback_rows")
-"""Gauges that are counts; any other gauge of a model that has no series says nothing in a sum."""
 
 _MODEL_LABELS = ("model", "version", "alias", "ref", "answered")
 
@@ -43,7 +42,7 @@ class SeriesModels:
                 if not is_sum:
                     continue
                 emptied = {label: "" for label in _MODEL_LABELS if label in sample.labels}
-                sample = sample._replace(labels={**sample.labels, **emptied}, exemplar=None)
+                sample = sample._replace(labels=sample.labels | emptied, exemplar=None)
             key = sample.name, *sample.labels.values()
             if (other := samples.get(key)) is not None:
                 sample = other._replace(value=other.value + sample.value)

@@ -58,8 +58,10 @@ class SlowClients:
         """
         while self.n_bytes + n_bytes > self._bytes_max:
             if not self.give_up_slowest(client):
-                expected = f"expected at most {self._bytes_max} bytes (limit {self._limit})"
-                raise Overloaded(f"{expected} of all requests together, found more")
+                raise Overloaded(
+                    f"expected at most {self._bytes_max} bytes (limit {self._limit}) of all "
+                    "requests together, found more"
+                )
         client.n_held += n_bytes
         self.n_bytes += n_bytes
 
@@ -126,13 +128,16 @@ class UnreadAnswers:
         on_abort     called when the client is given up
         """
         loop = asyncio.get_running_loop()
-        self._loop = loop
         self._transport = transport
         self._limits = limits
         self._answers = answers
         self._n_received = n_received
         self._on_abort = on_abort
-        self._client = SlowClient(self._n_read, self._give_up, is_answered)
+        self._client = SlowClient(
+            lambda: self._client.n_held - transport.get_write_buffer_size(),
+            self._give_up,
+            is_answered,
+        )
         self._wait()
         answers.waiting[self._client] = loop.time()
         try:
@@ -145,11 +150,8 @@ class UnreadAnswers:
         self._answers.release(self._client)
         self._timer.cancel()
 
-    def _n_read(self) -> int:
-        return self._client.n_held - self._transport.get_write_buffer_size()
-
     def _wait(self) -> None:
-        self._timer = self._loop.call_later(
+        self._timer = asyncio.get_running_loop().call_later(
             self._limits.body_seconds_max,
             self._check,
             unread_bytes(self._transport),
@@ -162,15 +164,13 @@ class UnreadAnswers:
         n_unread    the bytes that it had not read when the timer was started
         n_received  the bytes of bodies that it had sent by then
         """
-        bytes_min = self._limits.batch_bytes_min
         n_read = n_unread - unread_bytes(self._transport)
-        if max(n_read, self._n_received() - n_received) >= bytes_min:
+        if max(n_read, self._n_received() - n_received) >= self._limits.batch_bytes_min:
             self._wait()
             return
-        within = f"within {self._limits.body_seconds_max:g} seconds"
         self._give_up(
-            f"expected the client to read {bytes_min} bytes of its answer {within}, found "
-            f"{n_read} of {n_unread}"
+            f"expected the client to read {self._limits.batch_bytes_min} bytes of its answer "
+            f"within {self._limits.body_seconds_max:g} seconds, found {n_read} of {n_unread}"
         )
 
     def _give_up(

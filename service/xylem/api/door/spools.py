@@ -105,6 +105,5 @@ class Spool:
         self._offset += len(lines)
         if self._offset == self.n_bytes:
             os.ftruncate(self._file.fileno(), 0)
-            self._offset = 0
-            self.n_bytes = 0
+            self._offset = self.n_bytes = 0
         return lines

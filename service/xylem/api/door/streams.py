@@ -38,15 +38,11 @@ class LineReader:
         self._limits = limits
         self._rows_max = rows_max
         self._waiting: list[bytes | None] = []
-        self._bytes = 0
-        self._n_lines = 0
+        self._bytes = self._n_lines = 0
         self._partial_line = bytearray()
-        self._skipping = False
-        self._begun = False
-        self._ended = False
+        self._skipping = self._begun = self._ended = False
         self._changed = asyncio.Condition()
-        self.fault: BadInput | None = None
-        """Why the body ended early; None if it did not end early."""
+        self.fault: BadInput | None = None  # why the body ended early; None if it did not end early
 
     async def read(self) -> None:
         """Read the body to its end.
@@ -63,12 +59,10 @@ class LineReader:
                     self._changed.notify_all()
                     await self._changed.wait_for(self._has_room)
         except TimeoutError as slow:
-            bytes_min = self._limits.batch_bytes_min
-            seconds = self._limits.body_seconds_max
             self.fault = BodyTimeout(
-                f"expected {bytes_min} bytes of the body (limit batch_bytes_min), or its end, "
-                f"within {seconds:g} "
-                f"seconds, found {slow.args[0]}"
+                f"expected {self._limits.batch_bytes_min} bytes of the body (limit "
+                f"batch_bytes_min), or its end, within {self._limits.body_seconds_max:g} seconds, "
+                f"found {slow.args[0]}"
             )
         except BadInput as fault:
             self.fault = fault
@@ -290,8 +284,6 @@ def _give_up(answering: Awaitable[Answered] | None) -> None:
 
 
 class _Stream(Response):
-    """An answer that reads its request while it is written."""
-
     def __init__(self, stream: Callable[[Receive, Send], Awaitable[None]]) -> None:
         super().__init__()
         self._stream = stream

@@ -27,8 +27,7 @@ class WorkPool:
         self.n_places = threads + queue_max
         self._seconds_max = seconds_max
         self._lock = threading.Lock()
-        self.pending = 0
-        """Calls that run or wait."""
+        self.pending = 0  # calls that run or wait
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Return what the function returns. Event loop only.
@@ -60,9 +59,11 @@ class WorkPool:
 
         Raises the errors of `read` and of `run`.
         """
-        if len(body) <= LONG_BYTES:
-            return read(body, *arguments)
-        return await self.run(read, body, *arguments)
+        return (
+            read(body, *arguments)
+            if len(body) <= LONG_BYTES
+            else await self.run(read, body, *arguments)
+        )
 
     def waiting(self) -> int:
         """Return how many calls wait for a thread."""

@@ -10,12 +10,12 @@ from starlette.types import Receive, Scope, Send
 
 from xylem.api.door.responses import etag_of, unless_cached
 from xylem.api.routes.operations import OPENAPI, operation_of
-from xylem.api.routes.services import Services
+from xylem.api.routes.requests import Services, who
 from xylem.base import BEGUN, AccessScope, Principal, XylemError, log
 from xylem.serving import code_of
 
+# the attribute of an endpoint whose path names no model, and that keys of some models may call
 _FILTERS = "filters"
-"""The attribute of an endpoint whose path names no model, and that keys of some models may call."""
 
 E = TypeVar("E", bound=Callable[..., Any])
 
@@ -57,9 +57,8 @@ def needs(scope: str) -> Any:
 
 def _model_of(parts: Mapping[str, str]) -> str | None:
     """Return the model that a path names, in each dialect; None if it names none."""
-    if "project_id" in parts:  # Annif's: NAME, NAME@ALIAS or NAME@VERSION
-        return parts["project_id"].partition("@")[0]
-    return parts.get("model")
+    # the project_id is Annif's: NAME, NAME@ALIAS or NAME@VERSION
+    return parts.get("model") or parts.get("project_id", "").partition("@")[0] or None
 
 
 def may(request: Request, scope: AccessScope) -> Principal | None:
@@ -91,15 +90,8 @@ def router_of(
 
 
 def _authorization(request: Request) -> bytes | None:
-    """Return the last header Authorization of a request."""
     values = [value for name, value in request.scope["headers"] if name == b"authorization"]
     return values[-1] if values else None
-
-
-def who(request: Request) -> Principal:
-    """Return the owner of a request's key, which must have been checked before."""
-    principal: Principal = request.state.principal
-    return principal
 
 
 def keeps_rows(request: Request, services: Services, model: str) -> bool:
@@ -182,8 +174,9 @@ class AuditedRoute(APIRoute):
             services: Services = request.app.state.services
             target = request.url.path.removeprefix("/v1/admin/")
             request_id = request.scope["request_id"]
-            facts = who(request), self.unique_id, target, BEGUN, request_id
-            number = await services.admin_work.run(services.audit.append, *facts)
+            number = await services.admin_work.run(
+                services.audit.append, who(request), self.unique_id, target, BEGUN, request_id
+            )
 
             async def conclude(outcome: str) -> None:
                 try:

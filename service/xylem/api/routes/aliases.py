@@ -9,8 +9,7 @@ from xylem.admin import Denial, denial_of, denying_known, split_facts
 from xylem.api.routes.admins import AuditedRoute, router_of
 from xylem.api.routes.operations import ModelName
 from xylem.api.routes.registry import cause_of
-from xylem.api.routes.requests import json_body
-from xylem.api.routes.services import Services, Wired
+from xylem.api.routes.requests import Services, Wired, json_body
 from xylem.api.schemas.registry import (
     AliasDenied,
     CanaryRequest,
@@ -18,6 +17,7 @@ from xylem.api.schemas.registry import (
     ShadowRequest,
     SplitChanged,
 )
+from xylem.engine import Branch
 from xylem_store import (
     DENIED,
     SPLIT,
@@ -31,40 +31,56 @@ from xylem_store import (
 
 router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}/aliases/{alias}")
 
-_CANARY = {
-    "version": 4,
-    "weight": 0.1,
-    "stable_weight": 0.9,
-    "reason": "a tenth of the users first",
-}
-_SHADOW = {"version": 5, "share": 0.25, "reason": "does it answer alike?"}
-_DENIED = {"labels": ["role::program"], "reason": "retired"}
-_Canary = Annotated[CanaryRequest, json_body(CanaryRequest, _CANARY)]
-_Shadow = Annotated[ShadowRequest, json_body(ShadowRequest, _SHADOW)]
-_Denied = Annotated[DeniedRequest, json_body(DeniedRequest, _DENIED)]
+_Canary = Annotated[
+    CanaryRequest,
+    json_body(
+        CanaryRequest,
+        {
+            "version": 4,
+            "weight": 0.1,
+            "stable_weight": 0.9,
+            "reason": "a tenth of the users first",
+        },
+    ),
+]
+_Shadow = Annotated[
+    ShadowRequest,
+    json_body(ShadowRequest, {"version": 5, "share": 0.25, "reason": "does it answer alike?"}),
+]
+_Denied = Annotated[
+    DeniedRequest, json_body(DeniedRequest, {"labels": ["role::program"], "reason": "retired"})
+]
 
 
 async def _split(
     services: Services, model: str, alias: str, change: Change, cause: Cause
 ) -> SplitChanged:
-    alias_change = await services.change(
-        services.registry.change, model, alias, SPLIT, change, cause
+    return SplitChanged(
+        **split_facts(
+            await services.change(services.registry.change, model, alias, SPLIT, change, cause)
+        )
     )
-    return SplitChanged(**split_facts(alias_change))
 
 
 async def _deny(
-    services: Services, model: str, alias: str, labels: Collection[str], cause: Cause
+    services: Services, model: str, alias: str, labels: Collection[str | Branch], cause: Cause
 ) -> AliasDenied:
-    change = denying_known(services.store, model, alias, lambda _: labels)
     alias_change = await services.change(
-        services.registry.change, model, alias, DENIED, change, cause
+        services.registry.change,
+        model,
+        alias,
+        DENIED,
+        denying_known(services.store, model, lambda _: labels),
+        cause,
     )
     assert alias_change.new_alias is not None  # denying labels never removes an alias
-    denial = await services.admin_work.run(
-        denial_of, services.store, model, alias, alias_change.new_alias
+    return AliasDenied(
+        **(
+            await services.admin_work.run(
+                denial_of, services.store, model, alias, alias_change.new_alias
+            )
+        )._asdict()
     )
-    return AliasDenied(**denial._asdict())
 
 
 @router.put("/canary", summary="Have a version answer a part of the requests to an alias")
@@ -76,8 +92,13 @@ async def put_canary(
     Send the request again with another weight to change the part. To finish the canary, promote
     without a version; a rollback ends it.
     """
-    change = with_canary(body.version, body.weight, body.stable_weight)
-    return await _split(services, model, alias, change, cause_of(request, body.reason))
+    return await _split(
+        services,
+        model,
+        alias,
+        with_canary(body.version, body.weight, body.stable_weight),
+        cause_of(request, body.reason),
+    )
 
 
 @router.delete("/canary", summary="End a canary")
@@ -96,8 +117,13 @@ async def put_shadow(
 
     They are compared with the returned ones.
     """
-    change = with_shadow(body.version, body.share)
-    return await _split(services, model, alias, change, cause_of(request, body.reason))
+    return await _split(
+        services,
+        model,
+        alias,
+        with_shadow(body.version, body.share),
+        cause_of(request, body.reason),
+    )
 
 
 @router.delete("/shadow", summary="End a shadow")
@@ -127,6 +153,7 @@ async def put_denied(
 ) -> AliasDenied:
     """Replaces the list of denied labels.
 
+    A branch is denied as the labels that it has now.
     The labels stay denied when the alias moves, until they are removed here.
     """
     return await _deny(services, model, alias, body.labels, cause_of(request, body.reason))

@@ -2,17 +2,16 @@
 
 import asyncio
 import contextlib
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import Request, Response
 
 from xylem.api.door.admission import JSON, check_media, read_body
 from xylem.api.door.responses import json_response
-from xylem.api.routes.admins import RawRoute, keeps_rows, of_seen_models, router_of, who
+from xylem.api.routes.admins import RawRoute, keeps_rows, of_seen_models, router_of
 from xylem.api.routes.models import cached_manifest, refuse_before_first_look
 from xylem.api.routes.operations import content, query_parameters, takes, takes_json
-from xylem.api.routes.requests import find_version, reply_in
-from xylem.api.routes.services import Wired
+from xylem.api.routes.requests import Wired, find_version, reply_in, who
 from xylem.api.schemas.annif import Project, Projects
 from xylem.serving import (
     BATCH_SUGGESTIONS,
@@ -34,7 +33,6 @@ from xylem_store import AliasNotFound, Store, StoreError, is_alias, is_version
 router = router_of("annif", "predict", RawRoute)
 learn_router = router_of("annif", "feedback", RawRoute)
 
-_PROJECTS_PATH = "/v1/projects"
 _PROJECT_PATH = "/v1/projects/{project_id}"
 _PATH: dict[str, Any] = {
     "name": "project_id",
@@ -47,42 +45,25 @@ _PATH: dict[str, Any] = {
 _FORM = content(
     next(iter(SUGGESTIONS.media)).decode(), SuggestForm, {"text": "a text editor", "limit": 5}
 )
-_DOCUMENTS = content(
-    "application/json", SuggestBatchRequest, {"documents": [{"text": "a text editor"}]}
-)
-_LEARNED = {"text": "a text editor", "subjects": [{"uri": "role::program"}]}
-_OPTIONS = query_parameters(SuggestOptions)["parameters"]
 
 
-class _Reference(NamedTuple):
-    """The content of a project's id: a model, and a version's number or alias."""
-
-    model: str
-    ref: str
-
-    @property
-    def project_id(self) -> str:
-        """Return the id; for the alias `latest` it is the model's name."""
-        return self.model if self.ref == DEFAULT_ALIAS else f"{self.model}@{self.ref}"
-
-
-@router.get(_PROJECTS_PATH, summary="The models, as Annif's projects", response_model=Projects)
+@router.get("/v1/projects", summary="The models, as Annif's projects", response_model=Projects)
 @of_seen_models
 async def list_projects(request: Request, services: Wired) -> Response:
     """Each alias is a project: NAME is `latest` of a model, NAME@ALIAS another alias."""
     live = services.live
     refuse_before_first_look(live)
     entries = [
-        (_Reference(model, name), alias.version, live.resident(model, name))
+        (model, name, alias.version, live.resident(model, name))
         for (model, name), alias in sorted(live.aliases.items())
         if who(request).sees(model)
     ]
 
     def projects() -> list[Project]:
         summaries = []
-        for reference, version, served in entries:
+        for entry in entries:
             with contextlib.suppress(StoreError):  # /readyz reports the error
-                summaries.append(_project(services.store, reference, version, served))
+                summaries.append(_project(services.store, *entry))
         return summaries
 
     return json_response(Projects(projects=await asyncio.to_thread(projects)))
@@ -98,8 +79,9 @@ async def show_project(request: Request, services: Wired) -> Response:
     """Returns the fields that clients of Annif read before they ask for suggestions."""
     reference = _reference(request)
     served = await find_version(request, services.live, *reference)
-    project = await asyncio.to_thread(_project, services.store, reference, served.version, served)
-    return json_response(project)
+    return json_response(
+        await asyncio.to_thread(_project, services.store, *reference, served.version, served)
+    )
 
 
 @router.post(
@@ -117,7 +99,10 @@ async def suggest(request: Request, services: Wired) -> Response:
     f"{_PROJECT_PATH}/suggest-batch",
     summary="Suggest subjects for several texts",
     response_model=list[DocumentSuggestions],
-    openapi_extra={**takes(_DOCUMENTS), "parameters": [_PATH, *_OPTIONS]},
+    openapi_extra={
+        **takes_json(SuggestBatchRequest, {"documents": [{"text": "a text editor"}]}),
+        "parameters": [_PATH, *query_parameters(SuggestOptions)["parameters"]],
+    },
 )
 async def suggest_batch(request: Request, services: Wired) -> Response:
     """Takes up to 32 documents. The answers are in their order.
@@ -132,7 +117,12 @@ async def suggest_batch(request: Request, services: Wired) -> Response:
     summary="Learn from documents whose subjects are known",
     status_code=204,
     response_class=Response,
-    openapi_extra={**takes_json(LearnDocuments, [_LEARNED]), "parameters": [_PATH]},
+    openapi_extra={
+        **takes_json(
+            LearnDocuments, [{"text": "a text editor", "subjects": [{"uri": "role::program"}]}]
+        ),
+        "parameters": [_PATH],
+    },
 )
 async def learn(request: Request, services: Wired) -> Response:
     """Each document is an event of feedback: it moves the thresholds.
@@ -142,9 +132,12 @@ async def learn(request: Request, services: Wired) -> Response:
     check_media(request.scope, JSON)
     served = await find_version(request, services.live, *_reference(request))
     body = await read_body(request)
-    events = await services.threshold_work.run(events_of, body, served, services.limits)
-    keep = keeps_rows(request, services, served.name)
-    verdicts = await services.desk.count_values(events, served, keep=keep, may_wait=False)
+    verdicts = await services.desk.count_values(
+        await services.threshold_work.run(events_of, body, served, services.limits),
+        served,
+        keep=keeps_rows(request, services, served.name),
+        may_wait=False,
+    )
     sender = who(request)
     sender.meter.charge(0, len(verdicts))
     services.ring.usage.add(
@@ -154,8 +147,8 @@ async def learn(request: Request, services: Wired) -> Response:
     return Response(status_code=204)
 
 
-def _reference(request: Request) -> _Reference:
-    """Return the model and the version that the project id in a path names.
+def _reference(request: Request) -> tuple[str, str]:
+    """Return the model, and the version's number or alias, that the project id in a path names.
 
     Raises AliasNotFound.
     """
@@ -164,25 +157,28 @@ def _reference(request: Request) -> _Reference:
         raise AliasNotFound(
             f"project: expected NAME, NAME@ALIAS or NAME@VERSION, found {ref[:80]!r}"
         )
-    return _Reference(model, ref or DEFAULT_ALIAS)
+    return model, ref or DEFAULT_ALIAS
 
 
 def _project(
-    store: Store, reference: _Reference, version: int, served: ServedVersion | None
+    store: Store, model: str, ref: str, version: int, served: ServedVersion | None
 ) -> Project:
     """Return the description of a project, as Annif writes it.
 
+    Its id for the alias `latest` is the model's name.
+
     Reads the disk. Raises the store's errors.
     """
-    manifest = cached_manifest(store, reference.model, version)
+    manifest = cached_manifest(store, model, version)
+    project_id = model if ref == DEFAULT_ALIAS else f"{model}@{ref}"
     languages, default = languages_of(None if served is None else served.info.current)
     return {
-        "project_id": reference.project_id,
-        "name": reference.project_id,
+        "project_id": project_id,
+        "name": project_id,
         "language": default,
         "backend": {"backend_id": manifest.trainer.name},
         "vocab": {
-            "vocab_id": reference.model,
+            "vocab_id": model,
             "languages": sorted(languages),
             "size": manifest.n_labels,
             "loaded": True,

@@ -13,10 +13,9 @@ from fastapi import Request, Response
 from xylem.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
 from xylem.api.door.request_timings import timings_of, timings_of_block
 from xylem.api.door.responses import json_response, stream_of
-from xylem.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of, who
+from xylem.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of
 from xylem.api.routes.operations import ModelName, answers, content, of_version, takes
-from xylem.api.routes.requests import find_served, json_body, query_of
-from xylem.api.routes.services import Services, Wired
+from xylem.api.routes.requests import Services, Wired, find_served, json_body, query_of, who
 from xylem.api.schemas.feedback import RowsQuery
 from xylem.serving import (
     BLOCK_EVENTS_MAX,
@@ -35,10 +34,6 @@ admin_router = router_of(
 )
 
 _EVENT = {"event_id": "order-7", "instance": {"text": "a text editor"}, "labels": ["role::program"]}
-_BODIES = (
-    content("application/json", "FeedbackRequest", {"events": [_EVENT]}),
-    content("application/x-ndjson", FeedbackEvent, f"{json.dumps(_EVENT)}\n"),
-)
 _DeleteRows = Annotated[DeleteRowsRequest, json_body(DeleteRowsRequest, {"event_ids": ["order-7"]})]
 _DESCRIPTION = "What became of each event, in their order"
 
@@ -51,7 +46,10 @@ _DESCRIPTION = "What became of each event, in their order"
     response_model=FeedbackAnswer,
     response_description=_DESCRIPTION,
     responses=answers(200, _DESCRIPTION, content("application/x-ndjson", "FeedbackLine")),
-    openapi_extra=takes(*_BODIES),
+    openapi_extra=takes(
+        content("application/json", "FeedbackRequest", {"events": [_EVENT]}),
+        content("application/x-ndjson", FeedbackEvent, f"{json.dumps(_EVENT)}\n"),
+    ),
 )
 async def feedback(request: Request, services: Wired) -> Response:
     """Each event moves the thresholds, with which `threshold: tuned` predicts.
@@ -82,15 +80,17 @@ async def feedback(request: Request, services: Wired) -> Response:
     async def begin(block: LineBlock) -> asyncio.Task[Answered]:
         n_lines = len(block.lines)
         await meter.take_rows(n_lines)
-        n_bytes = sum(len(line or b"") for line in block.lines)
-        add_usage(n_rows=n_lines, n_characters=n_bytes, n_requests=0)
+        add_usage(
+            n_rows=n_lines, n_characters=sum(len(line or b"") for line in block.lines), n_requests=0
+        )
         timings, count = timings_of_block(request.scope, services.metrics.stages)
         answering = await services.desk.begin_block(block, served, timings, keep=keep)
         answering.add_done_callback(count)
         return answering
 
-    rows_max = meter.block_rows(BLOCK_EVENTS_MAX)
-    return services.feeds.answer(begin, lambda answered: None, rows_max, headers)
+    return services.feeds.answer(
+        begin, lambda answered: None, meter.block_rows(BLOCK_EVENTS_MAX), headers
+    )
 
 
 @admin_router.get(
@@ -110,9 +110,11 @@ async def export_feedback_rows(
 
     With `days`, only the rows of the last days.
     """
-    run = services.admin_work.run
-    pages = await run(_stored_rows(services).pages, model, query.days)
-    return await stream_of(pages, run, "application/x-ndjson")
+    return await stream_of(
+        await services.admin_work.run(_stored_rows(services).pages, model, query.days),
+        services.admin_work.run,
+        "application/x-ndjson",
+    )
 
 
 @admin_router.post("/delete", summary="Remove rows of feedback, of some events or of a day")
@@ -121,8 +123,9 @@ async def delete_feedback_rows(model: ModelName, body: _DeleteRows, services: Wi
 
     Versions that were trained on them stay.
     """
-    delete = _stored_rows(services).delete_feedback_rows
-    return await services.admin_work.run(delete, model, body.event_ids, body.day)
+    return await services.admin_work.run(
+        _stored_rows(services).delete_feedback_rows, model, body.event_ids, body.day
+    )
 
 
 def _stored_rows(services: Services) -> StoredRows:

@@ -7,7 +7,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from xylem.api.door.neighbours import join_pages
 from xylem.api.routes.admins import may, needs, router_of
 from xylem.api.routes.operations import answers, content
-from xylem.api.routes.services import Wired
+from xylem.api.routes.requests import Wired
 from xylem.api.schemas.models import Alive, Readiness, ServedAlias, ServingFailure
 from xylem.base import AccessScope
 
@@ -74,9 +74,9 @@ async def metrics(request: Request, services: Wired) -> Response:
     """The figures of all workers, in OpenMetrics's format if the request accepts it."""
     is_openmetrics = _OPENMETRICS in request.headers.get("accept", "")
     media = OPENMETRICS_TYPE if is_openmetrics else CONTENT_TYPE_PLAIN_0_0_4
-    if services.neighbours is None:
-        return Response(
-            await services.metrics.page(is_openmetrics=is_openmetrics), media_type=media
-        )
-    pages = await services.neighbours.pages(is_openmetrics=is_openmetrics)
-    return Response(join_pages(pages), media_type=media)
+    page = (
+        await services.metrics.page(is_openmetrics=is_openmetrics)
+        if services.neighbours is None
+        else join_pages(await services.neighbours.pages(is_openmetrics=is_openmetrics))
+    )
+    return Response(page, media_type=media)

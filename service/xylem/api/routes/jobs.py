@@ -16,7 +16,7 @@ from xylem.admin import Job, Jobs, Schedules, UploadedFile
 from xylem.api.door.admission import pieces, read_body
 from xylem.api.door.request_timings import span_of
 from xylem.api.door.responses import ClosingStream, RangedFile, json_response
-from xylem.api.routes.admins import AuditedRoute, of_seen_models, router_of, who
+from xylem.api.routes.admins import AuditedRoute, of_seen_models, router_of
 from xylem.api.routes.operations import (
     answers,
     content,
@@ -26,8 +26,7 @@ from xylem.api.routes.operations import (
     takes,
     takes_json,
 )
-from xylem.api.routes.requests import json_body
-from xylem.api.routes.services import Services, Wired
+from xylem.api.routes.requests import Services, Wired, json_body, who
 from xylem.api.schemas.jobs import (
     JobAnswer,
     JobList,
@@ -97,16 +96,8 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 """The kinds of jobs: for each the model of its requests, a summary, and an example."""
 
-_KEY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "schema": {"type": "string", "maxLength": 255},
-    "description": "the same key and request give the same job again, however often it is sent",
-}
-
 
 def _jobs(request: Request, services: Services) -> Jobs:
-    """Return the jobs that exist for the sender of a request."""
     return services.jobs.seen_by(who(request))
 
 
@@ -115,15 +106,19 @@ def _add_kind(kind: str, model: str, summary: str, example: dict[str, Any]) -> N
 
     @of_seen_models
     async def submit(request: Request, services: Wired) -> Response:
-        work = services.admin_work
-        limits = services.limits
-        body = await work.read(parse_json, await read_body(request), limits)
-        key = request.headers.get("idempotency-key")
-        jobs = _jobs(request, services)
-        job = await work.run(jobs.submit, kind, body, key, span_of(request.scope))
-        headers = {"location": f"{request.scope['root_path']}/v1/admin/jobs/{job.id}"}
-        answer = {"id": job.id, "kind": job.kind, "state": job.state}
-        return Response(dump(answer), 202, headers, media_type="application/json")
+        job = await services.admin_work.run(
+            _jobs(request, services).submit,
+            kind,
+            await services.admin_work.read(parse_json, await read_body(request), services.limits),
+            request.headers.get("idempotency-key"),
+            span_of(request.scope),
+        )
+        return Response(
+            dump({"id": job.id, "kind": job.kind, "state": job.state}),
+            202,
+            {"location": f"{request.scope['root_path']}/v1/admin/jobs/{job.id}"},
+            media_type="application/json",
+        )
 
     router.add_api_route(
         f"/{kind}-jobs",
@@ -134,7 +129,18 @@ def _add_kind(kind: str, model: str, summary: str, example: dict[str, Any]) -> N
         summary=summary,
         description="The answer comes at once; workers run the job. An error names all faults.",
         response_model=SubmittedJob,
-        openapi_extra={**takes_json(model, example), "parameters": [_KEY]},
+        openapi_extra={
+            **takes_json(model, example),
+            "parameters": [
+                {
+                    "name": "Idempotency-Key",
+                    "in": "header",
+                    "schema": {"type": "string", "maxLength": 255},
+                    "description": "the same key and request give the same job again, however "
+                    "often it is sent",
+                }
+            ],
+        },
     )
     _add_views(kind, f"/{kind}-jobs", KindQuery)
 
@@ -196,8 +202,7 @@ async def retry_job(job: str, request: Request, services: Wired) -> Response:
 
 
 async def _job(call: Any, job: str, services: Services) -> Response:
-    snapshot: Job = await services.admin_work.run(call, job)
-    return json_response(snapshot.as_json())
+    return json_response((await services.admin_work.run(call, job)).as_json())
 
 
 @router.get(
@@ -212,8 +217,10 @@ async def show_job_log(job: str, request: Request, services: Wired) -> Response:
 
     Only the newest bytes are kept, up to the limit `job_log_bytes_max`.
     """
-    text = await services.admin_work.run(_jobs(request, services).log_text, job)
-    return Response(text, media_type="text/plain; charset=utf-8")
+    return Response(
+        await services.admin_work.run(_jobs(request, services).log_text, job),
+        media_type="text/plain; charset=utf-8",
+    )
 
 
 @router.get(
@@ -246,9 +253,11 @@ async def follow_job(job: str, request: Request, services: Wired) -> Response:
     except BaseException:
         services.followers.release()
         raise
-    events = _events(first, changes, services)
     return ClosingStream(
-        events, services.followers.release, {"cache-control": "no-store"}, "text/event-stream"
+        _events(first, changes, services),
+        services.followers.release,
+        {"cache-control": "no-store"},
+        "text/event-stream",
     )
 
 
@@ -291,8 +300,11 @@ async def download_job_result(job: str, request: Request, services: Wired) -> Re
 
     With the header `Range` you get a part, so an interrupted download can continue.
     """
-    path = await services.admin_work.run(_jobs(request, services).result_file, job)
-    return RangedFile(path, media_type="application/x-ndjson", filename=f"{job}.jsonl")
+    return RangedFile(
+        await services.admin_work.run(_jobs(request, services).result_file, job),
+        media_type="application/x-ndjson",
+        filename=f"{job}.jsonl",
+    )
 
 
 _add_views(None, "/jobs", JobQuery)
@@ -300,19 +312,19 @@ for _kind, (_model, _summary, _example) in KINDS.items():
     _add_kind(_kind, _model, _summary, _example)
 
 
-_FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-
-
 @router.get("/data", summary="The files of the data directory", responses=problems(422))
 @of_seen_models
 async def list_data(request: Request, services: Wired) -> UploadedFileList:
     """Files below the service's data directory (`XYLEM_DATA_DIR`), by the names that jobs use."""
-    data = _jobs(request, services).data
-    return UploadedFileList(files=await services.admin_work.run(data.list))
+    return UploadedFileList(files=await services.admin_work.run(_jobs(request, services).data.list))
 
 
 @router.put(
-    "/data/{name:path}", summary="Upload a file, or replace one", openapi_extra=takes(_FILE)
+    "/data/{name:path}",
+    summary="Upload a file, or replace one",
+    openapi_extra=takes(
+        {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    ),
 )
 @of_seen_models
 async def put_data(name: str, request: Request, services: Wired) -> UploadedFile:
@@ -352,7 +364,6 @@ _SCHEDULE: dict[str, Any] = {
 
 
 def _schedules(request: Request, services: Services) -> Schedules:
-    """Return the schedules that exist for the sender of a request."""
     return services.schedules.seen_by(who(request))
 
 
@@ -370,9 +381,11 @@ async def create_schedule(
 
     An alias of a model can have only one schedule.
     """
-    create = _schedules(request, services).create_schedule
-    schedule = await services.admin_work.run(create, body.kind, body.job, body.cron, body.rows)
-    return ScheduleAnswer(**schedule)
+    return ScheduleAnswer(
+        **await services.admin_work.run(
+            _schedules(request, services).create_schedule, body.kind, body.job, body.cron, body.rows
+        )
+    )
 
 
 @router.get("/schedules", summary="The schedules")
@@ -382,16 +395,21 @@ async def list_schedules(request: Request, services: Wired) -> ScheduleList:
 
     Each has the time of its next run, the number of its runs, and its last job.
     """
-    schedules = await services.admin_work.run(_schedules(request, services).schedules)
-    return ScheduleList(schedules=[ScheduleAnswer(**schedule) for schedule in schedules])
+    return ScheduleList(
+        schedules=[
+            ScheduleAnswer(**schedule)
+            for schedule in await services.admin_work.run(_schedules(request, services).schedules)
+        ]
+    )
 
 
 @router.delete("/schedules/{schedule}", summary="Remove a schedule")
 @of_seen_models
 async def delete_schedule(schedule: str, request: Request, services: Wired) -> ScheduleAnswer:
     """A job that the schedule has submitted continues."""
-    delete = _schedules(request, services).delete_schedule
-    return ScheduleAnswer(**await services.admin_work.run(delete, schedule))
+    return ScheduleAnswer(
+        **await services.admin_work.run(_schedules(request, services).delete_schedule, schedule)
+    )
 
 
 _RECIPE: dict[str, Any] = {

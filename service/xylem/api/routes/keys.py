@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import Request
 
-from xylem.api.routes.admins import AuditedRoute, of_seen_models, router_of, who
-from xylem.api.routes.requests import json_body, query_of
-from xylem.api.routes.services import Services, Wired
+from xylem.api.routes.admins import AuditedRoute, of_seen_models, router_of
+from xylem.api.routes.requests import Services, Wired, json_body, query_of, who
 from xylem.api.schemas.registry import (
     AuditFacts,
     AuditPage,
@@ -26,8 +25,13 @@ from xylem.api.schemas.registry import (
 from xylem.base import AccessKeys, Unavailable, parse_scopes
 
 router = router_of("keys", "admin", AuditedRoute, "/v1/admin")
-_CREATE = {"name": "shop", "scopes": ["predict", "feedback"], "models": ["shop-*"]}
-_CreateKey = Annotated[CreateKeyRequest, json_body(CreateKeyRequest, _CREATE)]
+_CreateKey = Annotated[
+    CreateKeyRequest,
+    json_body(
+        CreateKeyRequest,
+        {"name": "shop", "scopes": ["predict", "feedback"], "models": ["shop-*"]},
+    ),
+]
 _RotateKey = Annotated[RotateKeyRequest, json_body(RotateKeyRequest, {"overlap_seconds": 86400})]
 
 
@@ -37,9 +41,12 @@ async def list_keys(services: Wired) -> KeyList:
 
     Secrets are never shown.
     """
-    keys = AccessKeys(services.learning.database)
-    all_keys = await services.admin_work.run(keys.list)
-    return KeyList(keys=[KeyFacts(**key.facts()) for key in all_keys])
+    return KeyList(
+        keys=[
+            KeyFacts(**key.facts())
+            for key in await services.admin_work.run(AccessKeys(services.learning.database).list)
+        ]
+    )
 
 
 @router.post("/keys", summary="Make a key")
@@ -48,18 +55,21 @@ async def create_key(body: _CreateKey, services: Wired) -> NewKey:
 
     All servers accept the key within two seconds.
     """
-    terms = body.model_dump(exclude={"name", "scopes", "lifetime_seconds"})
-    create = partial(AccessKeys.create, **terms)
-    arguments = body.name, parse_scopes(body.scopes), body.lifetime_seconds
-    new_key = await _change(services, create, *arguments)
+    create = partial(
+        AccessKeys.create, **body.model_dump(exclude={"name", "scopes", "lifetime_seconds"})
+    )
+    new_key = await _change(
+        services, create, body.name, parse_scopes(body.scopes), body.lifetime_seconds
+    )
     return NewKey(**new_key.facts(services.live.models))
 
 
 @router.post("/keys/{key}/rotate", summary="Make the next key of the same name and scopes")
 async def rotate_key(key: str, body: _RotateKey, services: Wired) -> NewKey:
     """The old key stays valid during the overlap."""
-    arguments = key, body.overlap_seconds, body.lifetime_seconds
-    new_key = await _change(services, AccessKeys.rotate, *arguments)
+    new_key = await _change(
+        services, AccessKeys.rotate, key, body.overlap_seconds, body.lifetime_seconds
+    )
     return NewKey(**new_key.facts(services.live.models))
 
 
@@ -93,8 +103,12 @@ async def show_usage(
 
     They are written some seconds later. Hours are those of UTC.
     """
-    read = partial(services.ring.usage.read, sees=who(request).sees)
-    lines = await services.admin_work.run(read, query.begin, query.end, query.groups)
+    lines = await services.admin_work.run(
+        partial(services.ring.usage.read, sees=who(request).sees),
+        query.begin,
+        query.end,
+        query.groups,
+    )
     return UsageList(usage=[UsageLine(**line) for line in lines])
 
 

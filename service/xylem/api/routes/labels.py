@@ -6,8 +6,7 @@ from xylem.api.descriptions import describe_features, describe_history, describe
 from xylem.api.door.responses import json_response
 from xylem.api.routes.admins import RawRoute, router_of
 from xylem.api.routes.operations import of_version, problems, query_parameters
-from xylem.api.routes.requests import find_served
-from xylem.api.routes.services import Wired
+from xylem.api.routes.requests import Wired, find_served
 from xylem.api.schemas.labels import (
     LabelFeatures,
     LabelFeaturesQuery,
@@ -75,7 +74,8 @@ async def threshold_history(request: Request, services: Wired) -> Response:
     query = parse_query(request.scope["query_string"], LabelQuery, services.limits)
     served = await find_served(request, services.live)
     services.learning.follower.check()
-    database = services.learning.database
     return json_response(
-        await services.threshold_work.run(describe_history, served, database, query)
+        await services.threshold_work.run(
+            describe_history, served, services.learning.database, query
+        )
     )

@@ -7,9 +7,9 @@ from functools import lru_cache
 from fastapi import Request
 
 from xylem.api.descriptions import describe_figures
-from xylem.api.routes.admins import TaggedRoute, of_seen_models, router_of, who
+from xylem.api.routes.admins import TaggedRoute, of_seen_models, router_of
 from xylem.api.routes.operations import ModelName, VersionPath, version_number
-from xylem.api.routes.services import Wired
+from xylem.api.routes.requests import Wired, who
 from xylem.api.schemas.models import (
     AliasSplit,
     ModelDetails,
@@ -35,10 +35,13 @@ MANIFESTS_MAX = 1024
 async def list_models(request: Request, services: Wired) -> ModelList:
     """Every model of the store that the key may see, with its versions and aliases."""
     refuse_before_first_look(services.live)
-    live = services.live
-    aliases = live.aliases
-    seen = filter(lambda info: who(request).sees(info.name), live.models.values())
-    return ModelList(models=[summarize(info, aliases) for info in seen])
+    aliases = services.live.aliases
+    sees = who(request).sees
+    return ModelList(
+        models=[
+            summarize(info, aliases) for info in services.live.models.values() if sees(info.name)
+        ]
+    )
 
 
 @router.get("/v1/models/{model}", summary="A model")
@@ -49,9 +52,10 @@ async def show_model(model: ModelName, services: Wired) -> ModelDetails:
     if info is None:
         raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
     # before the wait, during which the store may be read again
-    summary = summarize(info, services.live.aliases)
-    details = await asyncio.to_thread(_describe_versions, services.store, info)
-    return ModelDetails(**dict(summary), version_details=details)
+    return ModelDetails(
+        **dict(summarize(info, services.live.aliases)),
+        version_details=await asyncio.to_thread(_describe_versions, services.store, info),
+    )
 
 
 @router.get(
@@ -63,8 +67,9 @@ async def show_version(model: ModelName, version: VersionPath, services: Wired) 
     `validation` is null for a version that was trained without validation rows, by an earlier
     release, or elsewhere.
     """
-    number = version_number(version)
-    return await services.threshold_work.run(describe_figures, services.store, model, number)
+    return await services.threshold_work.run(
+        describe_figures, services.store, model, version_number(version)
+    )
 
 
 def refuse_before_first_look(live: LiveServed) -> None:

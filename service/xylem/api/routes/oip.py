@@ -4,13 +4,12 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from xylem.api.door.admission import read_body
+from xylem.api.door.admission import JSON, read_body
 from xylem.api.door.responses import json_response
-from xylem.api.routes.admins import AuditedRoute, RawRoute, of_seen_models, router_of, who
+from xylem.api.routes.admins import AuditedRoute, RawRoute, of_seen_models, router_of
 from xylem.api.routes.models import refuse_before_first_look
 from xylem.api.routes.operations import ModelName, content, of_version, problems, takes, takes_json
-from xylem.api.routes.requests import find_served, reply_in
-from xylem.api.routes.services import Wired
+from xylem.api.routes.requests import Wired, find_served, reply_in, who
 from xylem.api.schemas.oip import (
     InferAnswer,
     ModelMetadata,
@@ -36,12 +35,7 @@ index_router = router_of("inference", "admin")
 
 repository_router = router_of("inference", "admin", AuditedRoute, "/v2/repository/models/{model}")
 
-_INDEX_MEDIA = frozenset({b"application/json", b""})
-"""Clients of the protocol ask for the index without a body, and so without its type."""
-
 _TENSOR = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a text editor"]}
-_BODY = content("application/json", InferRequest, {"inputs": [_TENSOR], "parameters": {"top_r": 3}})
-_BINARY_BODY: Any = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _HEADER: dict[str, Any] = {
     "name": HEADER,
     "in": "header",
@@ -64,7 +58,15 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     "POST",
     "infer",
     "Predict tensors with",
-    {**takes(_BODY, _BINARY_BODY), "parameters": [_HEADER]},
+    {
+        **takes(
+            content(
+                "application/json", InferRequest, {"inputs": [_TENSOR], "parameters": {"top_r": 3}}
+            ),
+            {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        ),
+        "parameters": [_HEADER],
+    },
     root="/v2",
     response_model=InferAnswer,
     responses={**_ANSWERS, **problems(409)},
@@ -86,30 +88,25 @@ async def model_metadata(request: Request, services: Wired) -> Response:
     """
     served = await find_served(request, services.live)
     info = services.live.models.get(served.name)
-    versions = sorted(info.versions) if info is not None else [served.version]
     featurizer = served.featurizer
-    names = set(INPUTS)
-    if not featurizer.vector_numbers:
-        names.remove("vectors")
-    if not featurizer.takes_texts:
-        names.remove("text")
+    is_left_out = {"vectors": not featurizer.vector_numbers, "text": not featurizer.takes_texts}
     fields = [name for name in featurizer.fields.names if name not in INPUTS]
-    names.update(fields)
-    metadata: ModelMetadata = {
-        "name": served.name,
-        "versions": [str(version) for version in versions],
-        "platform": "xylem",
-        "inputs": [
-            _tensor(name, kind, [-1, featurizer.vector_numbers] if name == "vectors" else [-1])
-            for name, kind in {**INPUTS, **dict.fromkeys(fields, "BYTES")}.items()
-            if name in names
-        ],
-        "outputs": [
-            _tensor(name, kind, [-1] if name in ("lengths", "exact") else [-1, -1])
-            for name, kind in OUTPUTS.items()
-        ],
-    }
-    return json_response(metadata)
+    return json_response(
+        ModelMetadata(
+            name=served.name,
+            versions=list(map(str, [served.version] if info is None else sorted(info.versions))),
+            platform="xylem",
+            inputs=[
+                _tensor(name, kind, [-1, featurizer.vector_numbers] if name == "vectors" else [-1])
+                for name, kind in {**INPUTS, **dict.fromkeys(fields, "BYTES")}.items()
+                if not is_left_out.get(name)
+            ],
+            outputs=[
+                _tensor(name, kind, [-1] if name in ("lengths", "exact") else [-1, -1])
+                for name, kind in OUTPUTS.items()
+            ],
+        )
+    )
 
 
 def _tensor(name: str, datatype: str, shape: list[int]) -> TensorMetadata:
@@ -122,8 +119,9 @@ async def model_ready(request: Request, services: Wired) -> Response:
 
     If it cannot answer, the problem in the answer says why.
     """
-    served = await find_served(request, services.live)
-    return json_response(ModelReady(name=served.name, ready=True))
+    return json_response(
+        ModelReady(name=(await find_served(request, services.live)).name, ready=True)
+    )
 
 
 @about_router.get("/v2", summary="Name and version of the service")
@@ -163,10 +161,9 @@ async def repository_index(request: Request, services: Wired) -> list[Repository
     A version that is not open may be opened by its next request.
     """
     refuse_before_first_look(services.live)
-    body = await read_body(request, _INDEX_MEDIA)
-    options = RepositoryIndexRequest()
-    if body:
-        options = parse_body(body, RepositoryIndexRequest, services.limits)
+    # clients of the protocol ask for the index without a body, and so without its type
+    body = await read_body(request, JSON | {b""})
+    options = parse_body(body or b"{}", RepositoryIndexRequest, services.limits)
     live = services.live
     open_versions = live.open_versions()
     faults = {(failure.model, failure.ref): failure.detail for failure in live.status().failures}

@@ -51,8 +51,8 @@ _LIMIT_KEYWORDS = {
     "object": "maxProperties",
     "string": "maxLength",  # counts characters: a text has no more of them than bytes
 }
+# schemas of the errors of FastAPI's own validation: this service answers with problems instead
 _FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
-"""Schemas of the errors of FastAPI's own validation: this service answers with problems instead."""
 
 
 def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[str, Any]:
@@ -134,12 +134,14 @@ def _refusals(
     takes_body = "requestBody" in operation
     takes_query = any(parameter["in"] == "query" for parameter in operation.get("parameters", ()))
     changes = path.startswith("/v1/admin") and method != "get"
-    statuses = [400, 431]  # may be answered before a route is found
-    statuses += [401, 403, 429, 503] if needs_key else []
-    statuses += [404] if "{" in path else []
-    statuses += [408, 413, 415] if takes_body else []
-    statuses += [422] if takes_body or takes_query or changes else []
-    statuses += [409] if changes else []
+    statuses = [
+        *(400, 431),  # may be answered before a route is found
+        *((401, 403, 429, 503) if needs_key else ()),
+        *((404,) if "{" in path else ()),
+        *((408, 413, 415) if takes_body else ()),
+        *((422,) if takes_body or takes_query or changes else ()),
+        *((409,) if changes else ()),
+    ]
     return {str(status): response for status, response in problems(*statuses).items()}
 
 

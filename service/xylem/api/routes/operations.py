@@ -141,8 +141,14 @@ def takes(*bodies: dict[str, Any]) -> dict[str, Any]:
 
     The route reads the body itself, because the limits of its fields depend on the settings.
     """
-    kinds = {media: media_object for body in bodies for media, media_object in body.items()}
-    return {"requestBody": {"required": True, "content": kinds}}
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {
+                media: media_object for body in bodies for media, media_object in body.items()
+            },
+        }
+    }
 
 
 def takes_json(model: str | type[Any], example: object) -> dict[str, Any]:
@@ -166,13 +172,17 @@ def answers(
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return FastAPI's `responses` for the problems with these statuses."""
-    responses: dict[int | str, dict[str, Any]] = {}
-    for status in statuses:
-        codes = ", ".join(code for code, problem in PROBLEMS.items() if problem.status == status)
-        responses |= answers(
-            status, f"One of: {codes}", content("application/problem+json", "Problem")
-        )
-    return responses
+    codes_of = {
+        status: [code for code, problem in PROBLEMS.items() if problem.status == status]
+        for status in statuses
+    }
+    return {
+        status: {
+            "description": f"One of: {', '.join(codes)}",
+            "content": content("application/problem+json", "Problem"),
+        }
+        for status, codes in codes_of.items()
+    }
 
 
 def query_parameters(model: type[Any], *without: str) -> dict[str, Any]:
@@ -181,14 +191,15 @@ def query_parameters(model: type[Any], *without: str) -> dict[str, Any]:
     without  names of fields that the query string does not have
     """
     properties = model.model_json_schema(ref_template="#/components/schemas/{model}")["properties"]
-    parameters = [
-        {
-            "name": name,
-            "in": "query",
-            "schema": schema,
-            "description": schema.pop("description", ""),
-        }
-        for name, schema in properties.items()
-        if name not in without
-    ]
-    return {"parameters": parameters}
+    return {
+        "parameters": [
+            {
+                "name": name,
+                "in": "query",
+                "schema": schema,
+                "description": schema.pop("description", ""),
+            }
+            for name, schema in properties.items()
+            if name not in without
+        ]
+    }

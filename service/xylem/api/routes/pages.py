@@ -16,6 +16,7 @@ from xylem.serving import dump
 
 CONSOLE = Path(__file__).parents[2] / "console"
 _STATIC = Path(__file__).parent / "static"
+# the files of Swagger UI, which shows the document, as in its release (swagger-ui/README.md)
 _DOCS = {
     "/docs": _STATIC / "docs.html",
     "/docs/docs.js": _STATIC / "docs.js",
@@ -23,16 +24,15 @@ _DOCS = {
     "/docs/swagger-ui-bundle.js": _STATIC / "swagger-ui" / "swagger-ui-bundle.js",
     "/docs/swagger-ui.css": _STATIC / "swagger-ui" / "swagger-ui.css",
 }
-"""The files of Swagger UI, which shows the document, as in its release (swagger-ui/README.md)."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
     "'self'%s; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# content security policies: only scripts and styles of these files, and no markup from text
 _DOCS_POLICY = _POLICY % " data:"
 _CONSOLE_POLICY = _POLICY % "" + "; require-trusted-types-for 'script'; trusted-types 'none'"
-"""Content security policies: only scripts and styles of these files, and no markup from text."""
 
 _HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 _TYPES = {
@@ -75,13 +75,19 @@ def static_files() -> dict[str, StaticFile]:
     They are read once, at the first request, so that no start waits for them.
     """
     console = {f"/console/{path.name}": path for path in CONSOLE.iterdir() if path.suffix in _TYPES}
-    files = {}
-    for url, path in {"/": CONSOLE / "index.html", **console, **_DOCS}.items():
-        content = path.read_bytes()
-        policy = _DOCS_POLICY if url in _DOCS else _CONSOLE_POLICY
-        headers = {**_HEADERS, "content-security-policy": policy}
-        files[url] = StaticFile(content, _TYPES[path.suffix], etag_of(content), headers)
-    return files
+    return {
+        url: _file_of(
+            path.read_bytes(),
+            _TYPES[path.suffix],
+            _DOCS_POLICY if url in _DOCS else _CONSOLE_POLICY,
+        )
+        for url, path in {"/": CONSOLE / "index.html", **console, **_DOCS}.items()
+    }
+
+
+def _file_of(content: bytes, media: str, policy: str) -> StaticFile:
+    headers = {**_HEADERS, "content-security-policy": policy}
+    return StaticFile(content, media, etag_of(content), headers)
 
 
 @router.get("/")
@@ -107,10 +113,7 @@ async def openapi(request: Request) -> Response:
 
 @lru_cache(1)
 def _document(app: FastAPI) -> StaticFile:
-    """Return the OpenAPI document of an app, which is made at the first call."""
-    content = dump(app.openapi())
-    headers = {**_HEADERS, "content-security-policy": _DOCS_POLICY}
-    return StaticFile(content, "application/json", etag_of(content), headers)
+    return _file_of(dump(app.openapi()), "application/json", _DOCS_POLICY)
 
 
 for _path, _file in _DOCS.items():

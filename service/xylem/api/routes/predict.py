@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from xylem.api.door.admission import NDJSON, OCTETS, check_media
 from xylem.api.door.heads import reference_of
 from xylem.api.door.request_timings import timings_of_block
-from xylem.api.routes.admins import RawRoute, router_of, who
+from xylem.api.routes.admins import RawRoute, router_of
 from xylem.api.routes.operations import (
     answers,
     content,
@@ -18,8 +18,7 @@ from xylem.api.routes.operations import (
     takes,
     takes_json,
 )
-from xylem.api.routes.requests import choose_served, reply_in
-from xylem.api.routes.services import Wired
+from xylem.api.routes.requests import Wired, choose_served, reply_in, who
 from xylem.api.schemas.predict import PredictAnswer
 from xylem.base import StageTimings
 from xylem.serving import (
@@ -40,8 +39,6 @@ from xylem.serving import (
 
 router = router_of("predict", "predict", RawRoute)
 
-_BODY = content("application/json", PredictRequest, {"instances": [{"text": "a text editor"}]})
-
 
 @of_version(
     router,
@@ -51,14 +48,14 @@ _BODY = content("application/json", PredictRequest, {"instances": [{"text": "a t
     response_model=PredictAnswer,
     response_description="A prediction for each instance, in their order",
     responses=problems(409),
-    openapi_extra={**takes(_BODY), **query_parameters(InfoQuery)},
+    openapi_extra={
+        **takes_json(PredictRequest, {"instances": [{"text": "a text editor"}]}),
+        **query_parameters(InfoQuery),
+    },
 )
 async def predict(request: Request, services: Wired) -> Response:
     """Instances are texts, sparse vectors or named features, whichever the model was trained on."""
     return await reply_in(PREDICT, request, services)
-
-
-_EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}]}
 
 
 @of_version(
@@ -68,7 +65,9 @@ _EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}
     "Probabilities of labels, from",
     response_model=ScoreAnswer,
     response_description="The scores of each instance's labels, in their order",
-    openapi_extra=takes_json(ScoreRequest, _EXAMPLE),
+    openapi_extra=takes_json(
+        ScoreRequest, {"instances": [{"text": "a text editor", "labels": ["role::program"]}]}
+    ),
 )
 async def score(request: Request, services: Wired) -> Response:
     """Each label is scored along its path in the trees. The scores are those of an exact search.
@@ -132,10 +131,9 @@ async def batch(request: Request, services: Wired) -> Response:
     ) -> None:
         if done.cancelled() or done.exception() is not None:
             return
-        n_bytes = sum(len(line or b"") for line in block.lines)
         add_usage(
             n_rows=done.result().n_rows,
-            n_characters=n_bytes,
+            n_characters=sum(len(line or b"") for line in block.lines),
             search_ns=timings.search_ns(),
             n_requests=0,
         )

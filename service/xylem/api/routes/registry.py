@@ -11,10 +11,9 @@ from fastapi import Request, Response
 from xylem.admin import Removal, history_facts, move_facts, provenance
 from xylem.api.door.admission import pieces
 from xylem.api.door.responses import stream_of
-from xylem.api.routes.admins import AuditedRoute, router_of, who
+from xylem.api.routes.admins import AuditedRoute, router_of
 from xylem.api.routes.operations import ModelName, VersionPath, answers, takes, version_number
-from xylem.api.routes.requests import json_body, query_of
-from xylem.api.routes.services import CATCH_UP_SECONDS, Services, Wired
+from xylem.api.routes.requests import CATCH_UP_SECONDS, Services, Wired, json_body, query_of, who
 from xylem.api.schemas.registry import (
     AliasChanged,
     AliasMoved,
@@ -34,8 +33,10 @@ from xylem.base import BadData, LimitExceeded, Unavailable
 from xylem_store import AliasChange, Cause, Corrupt, spool_archive
 
 router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}")
-_PROMOTE = {"version": 3, "alias": "latest", "reason": "better"}
-_Promote = Annotated[PromoteRequest, json_body(PromoteRequest, _PROMOTE)]
+_Promote = Annotated[
+    PromoteRequest,
+    json_body(PromoteRequest, {"version": 3, "alias": "latest", "reason": "better"}),
+]
 _Rollback = Annotated[RollbackRequest, json_body(RollbackRequest, {"alias": "latest", "to": None})]
 _DeleteModel = Annotated[DeleteModelQuery, query_of(DeleteModelQuery)]
 _DeleteVersion = Annotated[DeleteVersionQuery, query_of(DeleteVersionQuery)]
@@ -54,8 +55,7 @@ async def _move(
 
 
 async def _remove(services: Services, call: Callable[..., Removal], *arguments: Any) -> Removed:
-    removal = await services.change(call, *arguments)
-    return Removed(**removal._asdict())
+    return Removed(**(await services.change(call, *arguments))._asdict())
 
 
 @router.post("/promote", summary="Make an alias name a version")
@@ -66,8 +66,14 @@ async def promote(
 
     A damaged version, or one of another model, is refused.
     """
-    cause = cause_of(request, body.reason)
-    return await _move(services, services.registry.promote, model, body.version, body.alias, cause)
+    return await _move(
+        services,
+        services.registry.promote,
+        model,
+        body.version,
+        body.alias,
+        cause_of(request, body.reason),
+    )
 
 
 @router.post("/rollback", summary="Move an alias back to a version that it named before")
@@ -75,8 +81,14 @@ async def rollback(
     model: ModelName, body: _Rollback, request: Request, services: Wired
 ) -> AliasMoved:
     """Moves the alias one step back in its history, or to the version that you name."""
-    cause = cause_of(request, body.reason)
-    return await _move(services, services.registry.rollback, model, body.alias, cause, body.to)
+    return await _move(
+        services,
+        services.registry.rollback,
+        model,
+        body.alias,
+        cause_of(request, body.reason),
+        body.to,
+    )
 
 
 @router.delete("", summary="Delete a model")
@@ -87,8 +99,12 @@ async def delete_model(
 
     `confirm` repeats the name of the model: `?confirm=NAME`.
     """
-    delete = partial(services.registry.delete_model, confirm=query.confirm)
-    return await _remove(services, delete, model, cause_of(request))
+    return await _remove(
+        services,
+        partial(services.registry.delete_model, confirm=query.confirm),
+        model,
+        cause_of(request),
+    )
 
 
 @router.delete("/versions/{version}", summary="Delete a version")
@@ -99,8 +115,13 @@ async def delete_version(
 
     With `with_aliases=true` these aliases are removed, too, but never `latest`.
     """
-    delete = partial(services.registry.delete_version, with_aliases=query.with_aliases)
-    return await _remove(services, delete, model, version_number(version), cause_of(request))
+    return await _remove(
+        services,
+        partial(services.registry.delete_version, with_aliases=query.with_aliases),
+        model,
+        version_number(version),
+        cause_of(request),
+    )
 
 
 @router.delete("/aliases/{alias}", summary="Remove an alias")
@@ -133,10 +154,9 @@ async def show_provenance(model: ModelName, version: VersionPath, services: Wire
 
     It has the data, the code, the parameters, the previous version, and the figures.
     """
-    facts = await services.admin_work.run(
-        provenance, services.store, model, version_number(version)
+    return Provenance(
+        **await services.admin_work.run(provenance, services.store, model, version_number(version))
     )
-    return Provenance(**facts)
 
 
 _TAR = {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}
@@ -159,12 +179,17 @@ async def export_model(
     loop = asyncio.get_running_loop()
 
     def archive() -> Iterator[bytes]:
-        version = store.resolve(model, query.version)
-        yield from filter(None, map(bytes, store.archive(model, version, label_info=True)))
+        yield from filter(
+            None,
+            map(bytes, store.archive(model, store.resolve(model, query.version), label_info=True)),
+        )
 
-    run = partial(loop.run_in_executor, services.archive_threads)
-    headers = {"content-disposition": f'attachment; filename="{model}.tar"'}
-    return await stream_of(archive(), run, "application/x-tar", headers)
+    return await stream_of(
+        archive(),
+        partial(loop.run_in_executor, services.archive_threads),
+        "application/x-tar",
+        {"content-disposition": f'attachment; filename="{model}.tar"'},
+    )
 
 
 @router.post("/archive", summary="Publish the version in an archive", openapi_extra=takes(_TAR))
@@ -183,8 +208,9 @@ async def import_model(
     loop = asyncio.get_running_loop()
 
     def publish(source: IO[bytes]) -> int:
-        arguments = model, source, cause_of(request)
-        return services.registry.publish_archive(*arguments, latest=query.latest).version
+        return services.registry.publish_archive(
+            model, source, cause_of(request), latest=query.latest
+        ).version
 
     try:
         with tempfile.TemporaryFile(dir=services.settings.store) as file:

@@ -13,7 +13,7 @@ from xylem.api.descriptions import describe_thresholds
 from xylem.api.door.admission import read_body
 from xylem.api.door.request_timings import span_of
 from xylem.api.door.responses import json_response
-from xylem.api.routes.admins import AuditedRoute, RawRoute, router_of, who
+from xylem.api.routes.admins import AuditedRoute, RawRoute, router_of
 from xylem.api.routes.operations import (
     ModelName,
     of_version,
@@ -21,8 +21,7 @@ from xylem.api.routes.operations import (
     query_parameters,
     takes_json,
 )
-from xylem.api.routes.requests import find_served, json_body
-from xylem.api.routes.services import Services, Wired
+from xylem.api.routes.requests import Services, Wired, find_served, json_body, who
 from xylem.api.schemas.labels import (
     CandidateRequest,
     RestoreRequest,
@@ -60,17 +59,19 @@ async def thresholds(request: Request, services: Wired) -> Response:
     query = parse_query(request.scope["query_string"], ThresholdQuery, services.limits)
     served = await find_served(request, services.live)
     services.learning.follower.check()
-    answer = services.threshold_work.run(
-        describe_thresholds, served, services.learning.database, query
+    return json_response(
+        await services.threshold_work.run(
+            describe_thresholds, served, services.learning.database, query
+        )
     )
-    return json_response(await answer)
 
 
 @admin_router.post("/restore", summary="Restore the thresholds of an earlier epoch")
 async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) -> ThresholdChange:
     """Restores the thresholds of an epoch. Without a version, those of `latest` are restored."""
-    database = ThresholdDatabase(services.learning.database)
-    return await _change(model, body, services, database.restore, body.epoch)
+    return await _change(
+        model, body, services, ThresholdDatabase(services.learning.database).restore, body.epoch
+    )
 
 
 @admin_router.post("/switch", summary="Put the candidate's thresholds in force")
@@ -105,10 +106,9 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
     waits for it, at most for an hour. To submit the job without waiting, use
     `threshold-tuning-jobs`.
     """
-    limits = services.limits
-    body = await services.admin_work.read(parse_json, await read_body(request), limits)
+    body = await services.admin_work.read(parse_json, await read_body(request), services.limits)
     job_request = await services.admin_work.run(
-        _check_tuning, body, model, services.jobs.seen_by(who(request)), limits
+        _check_tuning, body, model, services.jobs.seen_by(who(request)), services.limits
     )
     version = job_request.get("version")
     served = await services.live.find(model, str(DEFAULT_ALIAS if version is None else version))
@@ -117,10 +117,12 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
         raise Overloaded("expected fewer requests that wait for jobs (limit event_streams_max)")
     async with services.followers:
         job_request["version"] = served.version
-        submit = services.admin_work.run(
-            services.jobs.submit, _TUNING, job_request, None, span_of(request.scope)
+        report = await _result(
+            await services.admin_work.run(
+                services.jobs.submit, _TUNING, job_request, None, span_of(request.scope)
+            ),
+            services,
         )
-        report = await _result(await submit, services)
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)
     return json_response(report)
 
@@ -146,7 +148,8 @@ def _check_tuning(body: Any, model: str, jobs: Jobs, limits: Limits) -> dict[str
 async def _result(job: Job, services: Services) -> Any:
     """Return the result of a job once it has ended; cancel the job if that takes too long.
 
-    Raises JobFailed, TimedOut, JobConflict for a job that somebody cancelled, Unavailable.
+    Raises XylemError with the code of the job, TimedOut, JobConflict for a job that somebody
+    cancelled, Unavailable.
     """
     seconds = services.limits.tune_seconds_max
     give_up_at = time.monotonic() + seconds
@@ -164,7 +167,9 @@ async def _result(job: Job, services: Services) -> Any:
     if job.state == "succeeded":
         return job.result
     if job.state == "failed":
-        raise JobFailed(f"job {job.id}: {job.error}", job.error_code)
+        failure = XylemError(f"job {job.id}: {job.error}")
+        failure.code = job.error_code or failure.code
+        raise failure
     if gives_up:
         raise TimedOut(
             f"expected to tune within {seconds:g} seconds, found that job {job.id} had not ended"
@@ -186,12 +191,3 @@ async def _change(
     )
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)
     return ThresholdChange(model=served.name, version=served.version, threshold_epoch=epoch)
-
-
-class JobFailed(XylemError):
-    """A job that a request waited for has failed."""
-
-    def __init__(self, message: str, code: str | None) -> None:
-        super().__init__(message)
-        if code is not None:
-            self.code = code

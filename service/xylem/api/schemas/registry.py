@@ -6,7 +6,7 @@ from pydantic import BaseModel, FailFast, Field
 
 from xylem.api.schemas.labels import INTEGER_MAX, VersionNumber
 from xylem.api.schemas.models import AliasSplit
-from xylem.serving import RequestModel
+from xylem.serving import LabelItems, RequestModel
 from xylem_store import DENIED_MAX
 
 PAGE_MAX = 1000  # rows of one answer, at most
@@ -65,8 +65,9 @@ class SplitChanged(AliasSplit):
 class DeniedRequest(RequestModel):
     """The labels that the answers of an alias must not have."""
 
-    labels: Annotated[list[str], FailFast(), Field(max_length=DENIED_MAX)] = Field(
-        description="the whole list, which replaces the present one"
+    labels: Annotated[LabelItems, Field(max_length=DENIED_MAX)] = Field(
+        description="the whole list, which replaces the present one: labels or names of the label "
+        "info; {under} is a concept and all below it"
     )
     reason: _Reason = Field(default="", description="kept in the history")
 

@@ -64,12 +64,21 @@ class AuditLog:
         In its texts control characters become blanks, and keys are cut to their ids; a text that is
         too long for its column is cut.
         """
-        entry_texts = {"who": who.name, "action": action, "target": target}
-        entry_texts |= {"outcome": outcome, "request_id": request_id}
-        values = {}
-        for name, text in entry_texts.items():
-            length = AUDIT_LOG.c[name].type.length  # type: ignore[attr-defined]
-            values[name] = _CONTROL.sub(" ", without_secrets(text))[:length]
+        entry_texts = {
+            "who": who.name,
+            "action": action,
+            "target": target,
+            "outcome": outcome,
+            "request_id": request_id,
+        }
+        values = {
+            name: _CONTROL.sub(" ", without_secrets(text))[
+                : AUDIT_LOG.c[
+                    name
+                ].type.length  # type: ignore[attr-defined]
+            ]
+            for name, text in entry_texts.items()
+        }
         with self._database.write() as connection:
             insertion = connection.execute(
                 insert(AUDIT_LOG).values(at=time.time(), key_id=who.key_id, **values)

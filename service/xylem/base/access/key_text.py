@@ -72,8 +72,8 @@ def describe_access(settings: Settings) -> dict[str, Any]:
     if settings.open_scopes is not None:
         reason = "XYLEM_OPEN_SCOPES"
     else:
-        kind = "a loopback address" if is_loopback(settings.host) else "no loopback address"
-        reason = f"{settings.host} is {kind}, XYLEM_OPEN_SCOPES is not set"
+        article = "a" if is_loopback(settings.host) else "no"
+        reason = f"{settings.host} is {article} loopback address, XYLEM_OPEN_SCOPES is not set"
     return {
         "open": [scope.value for scope in AccessScope if scope in keyless_scopes],
         "keys": [scope.value for scope in AccessScope if scope not in keyless_scopes],

@@ -1,6 +1,7 @@
 """The keys of the service in the database: they are made, listed, revoked and rotated."""
 
 import datetime
+import fnmatch
 import re
 import sys
 import time
@@ -18,21 +19,20 @@ from xylem.base.access.key_text import (
     without_secrets,
 )
 from xylem.base.access.meters import KeyLimits
-from xylem.base.access.patterns import ModelPatterns, check_patterns
+from xylem.base.access.patterns import check_patterns
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import ACCESS_KEYS
 from xylem.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from xylem_store import is_model
 
+# The maximum number of keys in a database.
+#
+# If it is reached, a new key replaces the oldest key that is not in force, but never the newest
+# admin key.
 KEYS_MAX = 1000
-"""The maximum number of keys in a database.
 
-If it is reached, a new key replaces the oldest key that is not in force, but never the newest admin
-key.
-"""
-
+# The name of the key that is made where there never was one, so that no service is locked.
 FIRST_KEY_NAME = "first admin key"
-"""The name of the key that is made where there never was one, so that no service is locked."""
 
 NO_ROWS_MAX = 100  # most models in `no_rows` of a key
 ALL_MODELS = "*"
@@ -40,17 +40,15 @@ LIFETIME_SECONDS_MAX = 100 * 366 * 86_400
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@:/-]{0,63}", re.ASCII)
 _DATA_PREFIX = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9._/-]{0,255}", re.ASCII)
 
+# The prefix of the scopes of keys with patterns, in the database.
+#
+# An older release does not know such scopes, and refuses these keys. It does not read the
+# patterns, so it would let them see all models.
 OF_MODELS = "models/"
-"""The prefix of the scopes of keys with patterns, in the database.
 
-An older release does not know such scopes, and refuses these keys. It does not read the patterns,
-so it would let them see all models.
-"""
-
+# The fields of a key that it has from its beginning, and that the next key of its name has, too,
+# besides its scopes.
 TERMS = ("no_rows", "models", "data_prefix", *KeyLimits._fields)
-"""The fields of a key that it has from its beginning, and that the next key of its name has, too,
-besides its scopes.
-"""
 
 
 class AccessKey(NamedTuple):
@@ -134,11 +132,17 @@ class KeyWithText(NamedTuple):
 
         models  those of the store
         """
-        unmatched = ModelPatterns(self.key.models or ()).unmatched(models)
-        warnings = [f"models: {pattern} matches no model of the store now" for pattern in unmatched]
+        names = list(models)
+        warnings = [
+            f"models: {pattern} matches no model of the store now"
+            for pattern in self.key.models or ()
+            if not fnmatch.filter(names, pattern)
+        ]
         if self.namesakes:
-            ids = ", ".join(self.namesakes)
-            warnings.append(f"name: {self.key.name} is also the name of {ids}: ids tell them apart")
+            warnings.append(
+                f"name: {self.key.name} is also the name of {', '.join(self.namesakes)}: "
+                "ids tell them apart"
+            )
         return {**self.key.facts(), "key": self.text, "warnings": warnings}
 
 
@@ -168,8 +172,8 @@ class AccessKeys:
         values = {
             term: tuple(value) if isinstance(value, list) else value
             for term, value in terms.items()
+            if value is not None
         }
-        values["no_rows"] = values.get("no_rows") or ()
         with self._database.write() as connection:
             return add_key(connection, name, frozenset(scopes), lifetime_seconds, **values)
 
@@ -209,10 +213,18 @@ class AccessKeys:
                 raise KeyNotFound(f"key {key.id}: expected one in force, found {key.state(now)}")
             if lifetime_seconds is None and key.expires_at is not None:
                 lifetime_seconds = key.expires_at - key.created_at
-            terms = {term: getattr(key, term) for term in TERMS}
-            new_key = add_key(connection, key.name, key.scopes, lifetime_seconds, **terms)
-            expires_at = min(now + overlap_seconds, key.expires_at or float("inf"))
-            connection.execute(_the_key(key.id).values(expires_at=expires_at))
+            new_key = add_key(
+                connection,
+                key.name,
+                key.scopes,
+                lifetime_seconds,
+                **{term: getattr(key, term) for term in TERMS},
+            )
+            connection.execute(
+                _the_key(key.id).values(
+                    expires_at=min(now + overlap_seconds, key.expires_at or float("inf"))
+                )
+            )
             return new_key._replace(namesakes=())  # the old key has its name on purpose
 
 
@@ -245,28 +257,34 @@ def add_key(
             )
         connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.id == removable_ids[-1]))
     text = make_secret()
-    expires_at = None if lifetime_seconds is None else now + lifetime_seconds
     key = AccessKey(
         id=text[ID_PLACE],
         name=name,
         scopes=scopes,
         hash=digest_of(text),
         created_at=now,
-        expires_at=expires_at,
+        expires_at=None if lifetime_seconds is None else now + lifetime_seconds,
         revoked_at=None,
         last_used_at=None,
         **terms,
     )
     _check_terms(key)
     prefix = "" if key.models is None else OF_MODELS
-    values = key._asdict() | {
-        "scopes": " ".join(sorted(prefix + scope for scope in scopes)),
-        "no_rows": " ".join(key.no_rows) or None,
-        "models": key.models and " ".join(key.models),
-    }
-    connection.execute(insert(ACCESS_KEYS).values(values))
-    namesakes = (other.id for other in keys if other.name == name and other.state(now) == "active")
-    return KeyWithText(key, text, tuple(namesakes))
+    connection.execute(
+        insert(ACCESS_KEYS).values(
+            key._asdict()
+            | {
+                "scopes": " ".join(sorted(prefix + scope for scope in scopes)),
+                "no_rows": " ".join(key.no_rows) or None,
+                "models": key.models and " ".join(key.models),
+            }
+        )
+    )
+    return KeyWithText(
+        key,
+        text,
+        tuple(other.id for other in keys if other.name == name and other.state(now) == "active"),
+    )
 
 
 def _check_terms(key: AccessKey) -> None:
@@ -275,8 +293,10 @@ def _check_terms(key: AccessKey) -> None:
     if len(key.no_rows) > NO_ROWS_MAX or not all(
         model == ALL_MODELS or is_model(model) for model in key.no_rows
     ):
-        expected = f"expected at most {NO_ROWS_MAX} names of models, or {ALL_MODELS}"
-        raise BadParameter(f"no_rows: {expected}, found {', '.join(key.no_rows)!r:.100}")
+        raise BadParameter(
+            f"no_rows: expected at most {NO_ROWS_MAX} names of models, or {ALL_MODELS}, "
+            f"found {', '.join(key.no_rows)!r:.100}"
+        )
     if key.models is not None:
         check_patterns(key.models)
         if AccessScope.METRICS in key.scopes:
@@ -297,8 +317,12 @@ def _check_terms(key: AccessKey) -> None:
 
 def all_keys(connection: Connection) -> list[AccessKey]:
     """Return all keys, the newest first."""
-    query = select(ACCESS_KEYS).order_by(ACCESS_KEYS.c.created_at.desc(), ACCESS_KEYS.c.id)
-    return [_key_of(row) for row in connection.execute(query)]
+    return [
+        _key_of(row)
+        for row in connection.execute(
+            select(ACCESS_KEYS).order_by(ACCESS_KEYS.c.created_at.desc(), ACCESS_KEYS.c.id)
+        )
+    ]
 
 
 def find_key(connection: Connection, key_id: str) -> AccessKey:
@@ -347,9 +371,8 @@ def show_admin_key(text: str) -> None:
 
 def note_uses(connection: Connection, ids: Iterable[str], now: float) -> None:
     """Write the time at which keys were last used."""
-    ids = list(ids)
     connection.execute(
-        update(ACCESS_KEYS).where(ACCESS_KEYS.c.id.in_(ids)).values(last_used_at=now)
+        update(ACCESS_KEYS).where(ACCESS_KEYS.c.id.in_(list(ids))).values(last_used_at=now)
     )
 
 
@@ -366,13 +389,16 @@ def _the_key(key_id: str) -> Any:
 
 def _key_of(row: Row[Any]) -> AccessKey:
     """Return the key in a row; scopes that only a newer release knows are left out."""
-    names = [name.removeprefix(OF_MODELS) for name in row.scopes.split()]
-    scopes = frozenset(AccessScope(name) for name in names if name in set(AccessScope))
-    values = {
-        **row._mapping,
-        "scopes": scopes,
-        "hash": bytes(row.hash),
-        "no_rows": tuple((row.no_rows or "").split()),
-        "models": None if row.models is None else tuple(row.models.split()),
-    }
-    return AccessKey(**values)
+    return AccessKey(
+        **{
+            **row._mapping,
+            "scopes": frozenset(
+                AccessScope(name)
+                for name in row.scopes.replace(OF_MODELS, "").split()
+                if name in set(AccessScope)
+            ),
+            "hash": bytes(row.hash),
+            "no_rows": tuple((row.no_rows or "").split()),
+            "models": None if row.models is None else tuple(row.models.split()),
+        }
+    )

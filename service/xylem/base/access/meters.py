@@ -10,6 +10,7 @@ import math
 import time
 from asyncio import sleep
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from xylem.base.errors import BadParameter, TooManyRequests
@@ -18,11 +19,10 @@ RATE_MIN = 0.001  # one request, or row, in 17 minutes
 RATE_MAX = 1e9
 IN_FLIGHT_MAX = 1_000_000
 
+# How old the headers of an answer to a whole request may be: making them costs a microsecond.
 LINES_SECONDS = 0.1
-"""How old the headers of an answer to a whole request may be: making them costs a microsecond."""
 
-_ROUNDING = 1e-6
-"""Seconds that a bucket may lack of a token: sums of times are not exact."""
+_ROUNDING = 1e-6  # seconds that a bucket may lack of a token: sums of times are not exact
 
 
 class KeyLimits(NamedTuple):
@@ -46,17 +46,16 @@ class KeyLimits(NamedTuple):
 
     def over(self, defaults: "KeyLimits") -> "KeyLimits":
         """Return these limits, with defaults where there are none."""
-        own_limits = {name: limit for name, limit in self._asdict().items() if limit is not None}
-        return defaults._replace(**own_limits)
+        return defaults._replace(
+            **{name: limit for name, limit in self._asdict().items() if limit is not None}
+        )
 
 
+@dataclass(slots=True)
 class Senders:
     """How many senders have requests in flight."""
 
-    __slots__ = ("n",)
-
-    def __init__(self) -> None:
-        self.n = 0
+    n: int = 0
 
 
 class KeyMeter:
@@ -110,9 +109,18 @@ class KeyMeter:
         self._requests_slack = _window(requests) - self._request_seconds + _ROUNDING
         self._rows_slack = _window(rows) - _ROUNDING
         self._in_flight_max = math.inf if limits.in_flight is None else limits.in_flight
-        self._requests_full_at = 0.0
-        self._rows_full_at = 0.0
-        self._policy = ", ".join(self._policies())
+        self._requests_full_at = self._rows_full_at = 0.0
+        policies = [
+            f'"{name}";q={int(rate * _window(rate) + _ROUNDING)};w={math.ceil(_window(rate))}'
+            for name, rate in (
+                ("requests", limits.requests_per_second),
+                ("rows", limits.rows_per_second),
+            )
+            if rate is not None
+        ]
+        if limits.in_flight is not None:
+            policies.append(f'"in-flight";q={limits.in_flight};qu="concurrent-requests"')
+        self._policy = ", ".join(policies)
         self.lines = b""
         self._lines_until = 0.0
 
@@ -133,8 +141,9 @@ class KeyMeter:
         self.open_at = open_at if open_at > full_at else full_at
         if now > self._lines_until:
             self._lines_until = now + LINES_SECONDS
-            lines = [f"{name}: {line}\r\n" for name, line in self.headers().items()]
-            self.lines = "".join(lines).encode()
+            self.lines = "".join(
+                [f"{name}: {line}\r\n" for name, line in self.headers().items()]
+            ).encode()
 
     def enter(self) -> None:
         """Begin a request that is in flight until `leave`. Raises TooManyRequests."""
@@ -194,19 +203,6 @@ class KeyMeter:
             items.append(f'"in-flight";r={max(0, limits.in_flight - self.n_in_flight)}')
         return {"ratelimit": ", ".join(items), "ratelimit-policy": self._policy}
 
-    def _policies(self) -> list[str]:
-        items = [
-            f'"{name}";q={int(rate * _window(rate) + _ROUNDING)};w={math.ceil(_window(rate))}'
-            for name, rate in (
-                ("requests", self._limits.requests_per_second),
-                ("rows", self._limits.rows_per_second),
-            )
-            if rate is not None
-        ]
-        if self._limits.in_flight is not None:
-            items.append(f'"in-flight";q={self._limits.in_flight};qu="concurrent-requests"')
-        return items
-
     def refusal(self) -> TooManyRequests:
         """Return the error of a request that may not begin now."""
         limits = self._limits
@@ -219,9 +215,13 @@ class KeyMeter:
             expected = f"at most {limits.rows_per_second:g} rows a second"
         else:
             expected = f"at most {limits.in_flight} requests at a time"
-        seconds = max(1, math.ceil(max(requests_seconds, rows_seconds)))
-        headers = {"retry-after": str(seconds), **self.headers()}
-        return TooManyRequests(f"expected {expected} with this key, found more", headers)
+        return TooManyRequests(
+            f"expected {expected} with this key, found more",
+            {
+                "retry-after": str(max(1, math.ceil(max(requests_seconds, rows_seconds)))),
+                **self.headers(),
+            },
+        )
 
 
 def _window(rate: float) -> float:

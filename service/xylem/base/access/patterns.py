@@ -7,15 +7,13 @@ from collections.abc import Iterable
 from xylem.base.errors import BadParameter
 from xylem_store import is_model
 
-PATTERNS_MAX = 100
-"""The most patterns of a key: all keys are in the memory of each process."""
+PATTERNS_MAX = 100  # the most patterns of a key: all keys are in the memory of each process
 
 PATTERN_LENGTH_MAX = 128  # twice the longest name of a model
 
 _PATTERN = re.compile(r"(?:[a-z0-9._*?-]|\[!?[a-z0-9._-]+\])+", re.ASCII)
 
-_VERDICTS_MAX = 1024
-"""The most names whose verdict is remembered; clients may send any names."""
+_VERDICTS_MAX = 1024  # the most names whose verdict is remembered; clients may send any names
 
 
 class ModelPatterns:
@@ -27,12 +25,10 @@ class ModelPatterns:
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(patterns)
         # without a pattern nothing matches, while an empty regular expression matches everything
-        regex = "|".join(map(fnmatch.translate, self.patterns)) or "(?!)"
-        self._match = re.compile(regex).match
+        self._match = re.compile("|".join(map(fnmatch.translate, self.patterns)) or "(?!)").match
         self.verdicts: dict[str | None, bool] = {}
 
     def __contains__(self, model: str) -> bool:
-        """Return whether a pattern matches the name of a model, which need not exist."""
         verdict = self.verdicts.get(model)
         if verdict is None:
             # a name of another form is the name of no model, and may be too long to be matched
@@ -41,11 +37,6 @@ class ModelPatterns:
                 self.verdicts.clear()
             self.verdicts[model] = verdict
         return verdict
-
-    def unmatched(self, models: Iterable[str]) -> list[str]:
-        """Return the patterns that match none of these models."""
-        names = list(models)
-        return [pattern for pattern in self.patterns if not fnmatch.filter(names, pattern)]
 
 
 def check_patterns(patterns: Iterable[str]) -> None:

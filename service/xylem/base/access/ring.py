@@ -43,11 +43,10 @@ from xylem.base.settings import KEY_BYTES_MAX, Settings
 from xylem_store import ModelNotFound
 
 REFRESH_SECONDS = 1.0  # between two reads of the keys
+# If the last read is longer ago than this, an unknown key is refused with 503.
 STALE_SECONDS = 5.0
-"""If the last read is longer ago than this, an unknown key is refused with 503."""
 
-HONOUR_SECONDS = 300.0
-"""Known keys stay valid for this time after the last read."""
+HONOUR_SECONDS = 300.0  # known keys stay valid for this time after the last read
 
 USE_SECONDS = 60.0  # between two writes of the times at which keys were last used
 _HASHED = "sha256:"
@@ -71,22 +70,14 @@ class Principal(NamedTuple):
         """Return whether a model exists for this sender, if it exists."""
         return self.models is None or model in self.models
 
-    def with_models(self, models: ModelPatterns) -> "Principal":
-        """Return this sender if it sees these models, too."""
-        patterns = () if self.models is None else self.models.patterns
-        return self._replace(models=ModelPatterns((*patterns, *models.patterns)))
 
+ANYBODY = Principal("", "anybody")  # the sender of a request for an open scope
 
-ANYBODY = Principal("", "anybody")
-"""The sender of a request for an open scope."""
-
+# The sender of a request with the key of the settings.
 ENVIRONMENT = Principal("environment", "XYLEM_ADMIN_KEY")
-"""The sender of a request with the key of the settings."""
 
 
 class _Holder(NamedTuple):
-    """A key, and the sender of requests with it."""
-
     key: AccessKey
     principal: Principal
 
@@ -95,6 +86,8 @@ class KeyRing:
     """Decides whether a key opens a scope. `check` is for any thread and never blocks.
 
     `start` begins to follow the database; the first admin key is made if there is none.
+
+    usage  what the keys send, which is written while the ring follows the database
     """
 
     def __init__(
@@ -117,8 +110,10 @@ class KeyRing:
         self._limits = KeyLimits(
             settings.key_requests_per_second, settings.key_rows_per_second, settings.key_in_flight
         )
-        models = None if settings.open_models is None else ModelPatterns(settings.open_models)
-        self.anybody = ANYBODY._replace(models=models, meter=KeyMeter(senders=self._senders))
+        self.anybody = ANYBODY._replace(
+            models=None if settings.open_models is None else ModelPatterns(settings.open_models),
+            meter=KeyMeter(senders=self._senders),
+        )
         self._environment = ENVIRONMENT._replace(meter=KeyMeter(senders=self._senders))
         self._database = database
         key = "" if settings.admin_key is None else settings.admin_key.get_secret_value()
@@ -136,7 +131,6 @@ class KeyRing:
         self._refreshing = threading.Lock()
         self._following = Repeating("access-keys", self._look, REFRESH_SECONDS, at_once=True)
         self.usage = KeyUsage(database)
-        """What the keys send, which is written while the ring follows the database."""
 
     def start(self) -> None:
         """Begin to follow the database, and to write the usage of keys."""
@@ -232,7 +226,11 @@ class KeyRing:
             )
         if model is None:
             open_models = self.anybody.models if scope in self._open else None
-            return principal if open_models is None else principal.with_models(open_models)
+            if open_models is None or principal.models is None:
+                return principal
+            return principal._replace(
+                models=ModelPatterns((*principal.models.patterns, *open_models.patterns))
+            )
         if not principal.sees(model):
             raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
         return principal
@@ -248,12 +246,6 @@ class KeyRing:
             return True
         holder = self._keys.get((key_id or "").encode())
         return holder is not None and not {model, ALL_MODELS} & set(holder.key.no_rows)
-
-    def needed_key_id(
-        self, authorization: bytes | None, scope: AccessScope, model: str
-    ) -> str | None:
-        """Return `key_id`, or None if the scope is open for the model: no key is looked at then."""
-        return None if self.is_open(scope, model) else self.key_id(authorization)
 
     def key_id(self, authorization: bytes | None) -> str | None:
         """Return the id of the key in a header, in force or not; None if the header has no key."""
@@ -303,8 +295,9 @@ class KeyRing:
         meter = KeyMeter(key.limits.over(self._limits), self._senders, self._ticks)
         if key.models is None:
             return _Holder(key, Principal(key.id, key.name, meter=meter))
-        models = ModelPatterns(key.models)
-        return _Holder(key, Principal(key.id, key.name, models, key.data_prefix, meter))
+        return _Holder(
+            key, Principal(key.id, key.name, ModelPatterns(key.models), key.data_prefix, meter)
+        )
 
     def _look(self) -> None:
         self.refresh()

@@ -22,11 +22,10 @@ from xylem.base.repeating import Repeating
 
 WRITE_SECONDS = 10.0  # between two writes
 HOUR_SECONDS = 3600
+# Days for which usage is stored: a year, and a month to read it.
 DAYS_MAX = 400
-"""Days for which usage is stored: a year, and a month to read it."""
 
-LINES_MAX = 10_000
-"""The most lines of an answer."""
+LINES_MAX = 10_000  # the most lines of an answer
 
 _COUNTS = ("requests", "rows", "characters", "search_seconds")
 
@@ -99,14 +98,14 @@ class KeyUsage:
                 # in one order: replicas that add to the same lines must not wait for each other
                 for (row_hour, usage_key), counts in sorted(self._unwritten.items()):
                     place = {"hour": row_hour, **usage_key._asdict()}
-                    zeros = dict.fromkeys(_COUNTS, 0)
-                    connection.execute(insert_new(connection, KEY_USAGE).values(place | zeros))
-                    row = KEY_USAGE.update().where(
-                        *(KEY_USAGE.c[name] == value for name, value in place.items())
+                    connection.execute(
+                        insert_new(connection, KEY_USAGE).values(place | dict.fromkeys(_COUNTS, 0))
                     )
                     sums = zip(_COUNTS, counts, strict=True)
                     connection.execute(
-                        row.values({name: KEY_USAGE.c[name] + count for name, count in sums})
+                        KEY_USAGE.update()
+                        .where(*(KEY_USAGE.c[name] == value for name, value in place.items()))
+                        .values({name: KEY_USAGE.c[name] + count for name, count in sums})
                     )
                 connection.execute(delete(KEY_USAGE).where(KEY_USAGE.c.hour < hour - 24 * DAYS_MAX))
             self._unwritten.clear()
@@ -140,8 +139,9 @@ class KeyUsage:
             raise BadParameter(f"by: expected some of {', '.join(_GROUPS)}, found {groups[:40]!r}")
         columns = {name: column.label(name) for name, column in _GROUPS.items() if name in names}
         grouped = [_GROUPS[name] for name in columns]
-        sums = [func.sum(KEY_USAGE.c[name]).label(name) for name in _COUNTS]
-        query = select(*columns.values(), *sums)
+        query = select(
+            *columns.values(), *[func.sum(KEY_USAGE.c[name]).label(name) for name in _COUNTS]
+        )
         if begin is not None:
             query = query.where(KEY_USAGE.c.hour >= _seconds_of("from", begin) // HOUR_SECONDS)
         if end is not None:
@@ -152,8 +152,10 @@ class KeyUsage:
             query = query.where(KEY_USAGE.c.model.in_(list(filter(sees, models))))
             query = query.group_by(*grouped).order_by(*grouped).limit(LINES_MAX + 1)
             lines = [dict(row._mapping) for row in connection.execute(query) if row[-1] is not None]
-            keys = connection.execute(select(ACCESS_KEYS.c.id, ACCESS_KEYS.c.name))
-            key_names = {row.id: row.name for row in keys}
+            key_names = {
+                row.id: row.name
+                for row in connection.execute(select(ACCESS_KEYS.c.id, ACCESS_KEYS.c.name))
+            }
         if len(lines) > LINES_MAX:
             raise LimitExceeded(
                 f"expected at most {LINES_MAX} lines of usage, found more: choose a shorter time"
@@ -175,8 +177,9 @@ def _seconds_of(field: str, text: str) -> int:
     try:
         time_point = datetime.datetime.fromisoformat(text)
     except ValueError:
-        expected = "expected a time as 2026-11-29 or 2026-11-29T12:00:00Z"
-        raise BadParameter(f"{field}: {expected}, found {text[:40]!r}") from None
+        raise BadParameter(
+            f"{field}: expected a time as 2026-11-29 or 2026-11-29T12:00:00Z, found {text[:40]!r}"
+        ) from None
     if time_point.tzinfo is None:
         time_point = time_point.replace(tzinfo=datetime.UTC)
     return int(time_point.timestamp())

@@ -19,9 +19,8 @@ def now(connection: Connection) -> float:
 
     With PostgreSQL they are by its clock, because the clocks of its clients may differ.
     """
-    if connection.dialect.name == "postgresql":
-        return float(_NOW.run(connection).fetchone()[0])
-    return time.time()
+    is_postgresql = connection.dialect.name == "postgresql"
+    return float(_NOW.run(connection).fetchone()[0]) if is_postgresql else time.time()
 
 
 class AgeClock:

@@ -37,8 +37,8 @@ from xylem.base.db.tables import SCHEMA_VERSION, migrate
 from xylem.base.errors import BadParameter, DatabaseUnavailable
 from xylem.base.settings import Settings
 
+# The longest wait for a connection, and on SQLite for another writer's transaction.
 CONNECT_SECONDS = 5
-"""The longest wait for a connection, and on SQLite for another writer's transaction."""
 
 STATEMENT_SECONDS = 30  # the longest statement, and wait for a lock, on PostgreSQL
 IDLE_SECONDS = 60  # the longest pause between two statements of a transaction, on PostgreSQL
@@ -105,8 +105,8 @@ class Database:
                          that
         """
         self._engine = _engine(url, connections_max)
+        # without secrets, for logs and commands
         self.public_url = self._engine.url.set(query={}).render_as_string(hide_password=True)
-        """The URL of the database without secrets, for logs and commands."""
         self._writing = self._engine.execution_options(xylem_write=True)
         # PostgreSQL's pool tries each connection first
         is_sqlite = self._engine.dialect.name == "sqlite"
@@ -206,7 +206,6 @@ class Database:
             return self.file
 
     def _identity(self) -> FileIdentity:
-        """Return the identity of the file at the path now; None if there is none."""
         if self._path is not None:
             with contextlib.suppress(OSError):
                 status = self._path.stat()
@@ -374,8 +373,11 @@ def _write_ahead(connection: Any) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     """Begin a transaction; one that writes takes SQLite's write lock at once."""
-    writes = connection.get_execution_options().get("xylem_write", False)
-    connection.connection.cursor().execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.connection.cursor().execute(
+        "BEGIN IMMEDIATE"
+        if connection.get_execution_options().get("xylem_write", False)
+        else "BEGIN"
+    )
 
 
 def _begin_postgresql(connection: Connection) -> None:
@@ -383,8 +385,11 @@ def _begin_postgresql(connection: Connection) -> None:
 
     A reading transaction sees one state of the database.
     """
-    writes = connection.get_execution_options().get("xylem_write", False)
-    isolation = "" if writes else "ISOLATION LEVEL REPEATABLE READ"
+    isolation = (
+        ""
+        if connection.get_execution_options().get("xylem_write", False)
+        else "ISOLATION LEVEL REPEATABLE READ"
+    )
     connection.connection.cursor().execute(f"BEGIN {isolation}; {_LIMITS}")
 
 
@@ -418,9 +423,12 @@ class Compiled:
         dialect = connection.dialect
         text = self._texts.get(dialect.name)
         if text is None:
-            compile_dialect = (
-                sqlite.dialect(paramstyle="named") if dialect.name == "sqlite" else dialect
+            is_sqlite = dialect.name == "sqlite"
+            text = str(
+                self._statement.compile(
+                    dialect=sqlite.dialect(paramstyle="named") if is_sqlite else dialect,
+                    column_keys=self._columns,
+                )
             )
-            text = str(self._statement.compile(dialect=compile_dialect, column_keys=self._columns))
             self._texts[dialect.name] = text
         return connection.connection.cursor().execute(text, parameters)

@@ -1,7 +1,6 @@
 """Names of the database that other parts use: its file, and the length of its keys."""
 
-FILE_NAME = "xylem.db"
-"""The SQLite database beside the models of a store."""
+FILE_NAME = "xylem.db"  # the SQLite database beside the models of a store
 
 EVENT_KEY_BYTES = 16
 """The bytes of the key by which an event is stored."""

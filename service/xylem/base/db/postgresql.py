@@ -10,11 +10,10 @@ from typing import Any
 
 import psycopg
 
+# The longest wait for an answer.
+#
+# It is longer than the server's limit of a statement, so that the server can report that one.
 ANSWER_SECONDS = 35.0
-"""The longest wait for an answer.
-
-It is longer than the server's limit of a statement, so that the server can report that one.
-"""
 
 
 class BoundedConnection(psycopg.Connection[Any]):
@@ -54,7 +53,6 @@ def connect(_: object, __: object, arguments: tuple[Any, ...], options: dict[str
     Without a pooler, prepared statements halve the time that feedback takes.
     """
     connection = BoundedConnection.connect(*arguments, **options)
-    session = connection.execute("SELECT pg_backend_pid()").fetchone()
-    if session != (connection.info.backend_pid,):
+    if connection.execute("SELECT pg_backend_pid()").fetchone() != (connection.info.backend_pid,):
         connection.prepare_threshold = None
     return connection

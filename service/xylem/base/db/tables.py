@@ -250,14 +250,18 @@ JOB_TOTALS = _table(
 )
 
 
+# PostgreSQL's advisory lock that one process holds while it migrates and others wait: "Xylem".
 _LOCK = 0x58796C656D
-"""PostgreSQL's advisory lock that one process holds while it migrates and others wait: "Xylem"."""
 
 SCHEMA_VERSION = Table(
     "schema_version", MetaData(), Column("number", Integer, primary_key=True, autoincrement=False)
 )
 
 
+# Columns that a database of this schema may lack.
+#
+# They may be NULL, and older releases ignore them. A step instead would stop older releases,
+# which keep running beside this one.
 ADDED = (
     VERSIONS.c.digest,
     LOG.c.sums,
@@ -269,17 +273,11 @@ ADDED = (
     ACCESS_KEYS.c.rows_per_second,
     ACCESS_KEYS.c.in_flight,
 )
-"""Columns that a database of this schema may lack.
 
-They may be NULL, and older releases ignore them. A step instead would stop older releases, which
-keep running beside this one.
-"""
-
+# The steps: step i turns schema i into schema i + 1.
+#
+# A released step must lead to the same schema for ever.
 STEPS: tuple[Callable[[Connection], None], ...] = (METADATA.create_all,)
-"""The steps: step i turns schema i into schema i + 1.
-
-A released step must lead to the same schema for ever.
-"""
 
 
 def migrate(connection: Connection) -> None:

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
@@ -15,12 +15,11 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from xylem.base.errors import Unavailable
-from xylem.base.executors.steps import R, Step, T, ValueHandle
-from xylem.base.executors.values import packed, unpacked
+from xylem.base.executors.steps import R, Step, T, ValueHandle, packed, unpacked
 from xylem.base.extras import load_extra
 
+# The tasks that are sent ahead for each processor of a cluster, so that none waits for one.
 AHEAD = 2
-"""The tasks that are sent ahead for each processor of a cluster, so that none waits for one."""
 
 
 class _InFile(NamedTuple):
@@ -59,17 +58,18 @@ class Crew:
 
         Raises Unavailable if there is no space.
         """
-        content = memoryview(packed(value))
-        start = end = self._scratch.seek(0, os.SEEK_END)
+        content = packed(value)
+        start = self._scratch.seek(0, os.SEEK_END)
+        unwritten = memoryview(content)
         try:
-            while content:
-                n_written = self._scratch.write(content)
-                content = content[n_written:]
-                end = end + n_written
+            while unwritten:
+                unwritten = unwritten[self._scratch.write(unwritten) :]
         except OSError as error:
-            fault = f"expected space for rows in {tempfile.gettempdir()}, found: {error.strerror}"
-            raise Unavailable(f"stream: {fault}") from None
-        return _InFile(self._scratch, type(value), start, end - start)
+            raise Unavailable(
+                "stream: "
+                f"expected space for rows in {tempfile.gettempdir()}, found: {error.strerror}"
+            ) from None
+        return _InFile(self._scratch, type(value), start, len(content))
 
     def split(
         self, step: Step[ValueHandle[T], list[R]], items: Sequence[ValueHandle[T]], n: int
@@ -166,8 +166,6 @@ def crew_of(threads: int, address: str | None, ahead: int = AHEAD) -> Iterator[C
     Raises BadParameter if Ray is missing or the address is invalid, and Unavailable if no cluster
     answers there.
     """
-    if address is None:
-        yield Crew(threads)
-        return
-    with load_extra("ray").ray_crew(threads, address, ahead) as crew:
+    local = nullcontext(Crew(threads))
+    with local if address is None else load_extra("ray").ray_crew(threads, address, ahead) as crew:
         yield crew

@@ -12,8 +12,17 @@ from typing import Any, BinaryIO, get_type_hints
 
 from xylem.base.errors import Unavailable
 from xylem.base.executors.local import Crew
-from xylem.base.executors.steps import R, Step, T, ValueHandle, function_of
-from xylem.base.executors.values import NamedHandle, digest_of, packed, unpacked
+from xylem.base.executors.steps import (
+    NamedHandle,
+    R,
+    Step,
+    T,
+    ValueHandle,
+    digest_of,
+    function_of,
+    packed,
+    unpacked,
+)
 from xylem_store import source_digest
 
 _NAME_BYTES = 32
@@ -37,11 +46,11 @@ def stored_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            fault = (
+            raise Unavailable(
+                f"{directory}: "
                 "expected no other training that keeps its steps there, found one: wait "
                 "for it, or end it"
-            )
-            raise Unavailable(f"{directory}: {fault}") from None
+            ) from None
         if not resume:
             for file in directory.iterdir():
                 if file.name != _LOCK:
@@ -93,15 +102,15 @@ class _StoringCrew(Crew):
 
             def keep(item: T, result: R) -> None:
                 content = packed(result)
-                length = len(content).to_bytes(8, "little")
+                head = names.pop(id(item)) + len(content).to_bytes(8, "little")
                 try:
-                    file.write(
-                        b"".join([names.pop(id(item)), length, content, sha256(content).digest()])
-                    )
+                    file.write(b"".join([head, content, sha256(content).digest()]))
                     file.flush()
                 except OSError as error:
-                    fault = f"expected space to keep the results of steps, found: {error.strerror}"
-                    raise Unavailable(f"{file.name}: {fault}") from None
+                    raise Unavailable(
+                        f"{file.name}: expected space to keep the results of steps, "
+                        f"found: {error.strerror}"
+                    ) from None
                 done(item, result)
 
             self._crew.steps(step, missing(), keep)
@@ -122,24 +131,25 @@ class _StoringCrew(Crew):
         Results are not stored; each is named by its step, its item and its number.
         """
         name = _name_of(step)
-        handles = self._crew.split(step, items, n)
         return [
             [
                 NamedHandle(part, digest_of(name, item, number).hex())
                 for number, part in enumerate(parts)
             ]
-            for item, parts in zip(items, handles, strict=True)
+            for item, parts in zip(items, self._crew.split(step, items, n), strict=True)
         ]
 
 
 def _name_of(step: Any) -> str:
     """Return the name of a step: a digest of it, its fields, and the sources that it uses."""
     function = function_of(step)
-    identity = (
-        f"{function.__module__}.{function.__qualname__}",
-        source_digest(Path(inspect.getfile(function))),
-    )
-    return digest_of(identity, step).hex()[:_NAME_BYTES]
+    return digest_of(
+        (
+            f"{function.__module__}.{function.__qualname__}",
+            source_digest(Path(inspect.getfile(function))),
+        ),
+        step,
+    ).hex()[:_NAME_BYTES]
 
 
 def _read(file: BinaryIO) -> dict[bytes, tuple[int, int]]:

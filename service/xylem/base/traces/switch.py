@@ -1,12 +1,12 @@
 """The switch of traces: the setting, and the standard variables that turn them off."""
 
 import os
+from contextlib import suppress
 from importlib.util import find_spec
 
 from xylem.base.errors import BadParameter
 from xylem.base.settings import Settings
-from xylem.base.traces.trace_context import sampling_of
-from xylem.base.traces.tracer import Tracer
+from xylem.base.traces.tracer import Tracer, sampling_of
 
 
 def are_on(settings: Settings) -> bool:
@@ -23,13 +23,10 @@ def are_on(settings: Settings) -> bool:
     if exporter != "otlp":
         raise BadParameter(f"OTEL_TRACES_EXPORTER: expected otlp or none, found {exporter[:100]!r}")
     sampling_of(os.environ)
-    try:
-        specs = find_spec("opentelemetry.sdk"), find_spec("opentelemetry.exporter.otlp.proto.http")
-    except ModuleNotFoundError:  # a parent package is missing too
-        specs = None, None
-    if None in specs:
-        raise BadParameter("XYLEM_TRACES needs OpenTelemetry: pip install 'xylem-serve[otel]'")
-    return True
+    with suppress(ModuleNotFoundError):  # a parent package is missing too
+        if all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"))):
+            return True
+    raise BadParameter("XYLEM_TRACES needs OpenTelemetry: pip install 'xylem-serve[otel]'")
 
 
 def open_tracer(settings: Settings, part: str) -> Tracer | None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from xylem.client._async.base import AsyncBase
 from xylem.client.calls import (
@@ -171,8 +171,7 @@ class AsyncAdmin(AsyncBase):
 
     async def schedules(self) -> list[JsonObject]:
         """List the schedules, the oldest first."""
-        listed_schedules: list[JsonObject] = (await self.call("GET", SCHEDULES))["schedules"]
-        return listed_schedules
+        return cast(list[JsonObject], (await self.call("GET", SCHEDULES))["schedules"])
 
     async def delete_schedule(self, schedule_id: str) -> JsonObject:
         """Remove a schedule; a job that it submitted goes on."""
@@ -187,14 +186,17 @@ class AsyncAdmin(AsyncBase):
         begin, end  times as 2026-11-29T00:00:00Z; None: from the first hour on, until now
         """
         fields = {"from": begin, "to": end, "by": groups}
-        lines: list[JsonObject] = (await self.call("GET", "/v1/admin/usage", **fields))["usage"]
-        return lines
+        return cast(
+            list[JsonObject], (await self.call("GET", "/v1/admin/usage", **fields))["usage"]
+        )
 
     async def upload(self, name: str, data: str | PathLike[str] | bytes) -> DataFile:
         """Send a file, given by its path, or bytes, to the server's data directory."""
         body = data if isinstance(data, bytes) else Path(data)
-        request = Request("PUT", f"/v1/admin/data/{segment(name)}", body, _BYTES, repeatable=True)
-        return await self._read(DataFile, request)
+        return await self._read(
+            DataFile,
+            Request("PUT", f"/v1/admin/data/{segment(name)}", body, _BYTES, repeatable=True),
+        )
 
     async def data_files(self) -> list[DataFile]:
         """List the files of the server's data directory."""
@@ -216,9 +218,11 @@ class AsyncAdmin(AsyncBase):
         self, model: str, event_ids: Sequence[str] | None = None, day: str | None = None
     ) -> JsonObject:
         """Remove rows of feedback: of some events, or of a day, such as 2026-11-23."""
-        ids = None if event_ids is None else list(event_ids)
         return await self.call(
-            "POST", admin_path(model, "/feedback-rows/delete"), event_ids=ids, day=day
+            "POST",
+            admin_path(model, "/feedback-rows/delete"),
+            event_ids=None if event_ids is None else list(event_ids),
+            day=day,
         )
 
     async def promote(
@@ -263,10 +267,12 @@ class AsyncAdmin(AsyncBase):
         self, model: str, to: str | PathLike[str], version: int | None = None
     ) -> int:
         """Write a version as an archive to a file; return its bytes."""
-        path = f"{admin_path(model, '/archive')}{query(version=version)}"
-        return await self._download(path, Path(to))
+        return await self._download(
+            f"{admin_path(model, '/archive')}{query(version=version)}", Path(to)
+        )
 
     async def import_archive(self, model: str, file: str | PathLike[str]) -> JsonObject:
         """Publish an exported archive as a new version of a model."""
-        request = Request("POST", admin_path(model, "/archive"), Path(file), _TAR)
-        return read_object(await self._send(request))
+        return read_object(
+            await self._send(Request("POST", admin_path(model, "/archive"), Path(file), _TAR))
+        )

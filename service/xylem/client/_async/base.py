@@ -19,8 +19,7 @@ from xylem.client.retries import Attempts, Retries, wait_after
 from xylem.client.runtime import AsyncSemaphore, async_file_parts, async_sleep
 from xylem.errors import BadAnswer, ClientError, ConnectionFailed
 
-ANSWER_BYTES_MAX = 256 << 20
-"""The most bytes of an answer in memory."""
+ANSWER_BYTES_MAX = 256 << 20  # the most bytes of an answer in memory
 
 _CALLS_MAX = 64
 _KEPT_SECONDS = 5.0
@@ -31,8 +30,9 @@ _NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout)
 def _failure(error: Exception) -> ConnectionFailed:
     """Return the error for an error of a connection, whose message never has headers."""
     detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    was_sent = not isinstance(error, _NOT_SENT)
-    return ConnectionFailed(f"expected an answer, found {detail}", was_sent=was_sent)
+    return ConnectionFailed(
+        f"expected an answer, found {detail}", was_sent=not isinstance(error, _NOT_SENT)
+    )
 
 
 class AsyncWire:
@@ -101,8 +101,7 @@ class AsyncWire:
         answer = AsyncAnswer(self, connection, response)
         if 200 <= answer.status < 300:
             return answer
-        body = await answer.read(self._timeout)
-        raise refusal_of(answer.status, answer.headers, body)
+        raise refusal_of(answer.status, answer.headers, await answer.read(self._timeout))
 
     async def release(self, connection: httpcore.AsyncHTTPConnection) -> None:
         """Keep a connection for the next request, if possible; close those idle for too long."""
@@ -175,8 +174,10 @@ class AsyncAnswer:
                         f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, found more"
                     )
                 if time.monotonic() > deadline:
-                    expected = f"the whole answer within {seconds_max:g} seconds"
-                    raise ConnectionFailed(f"expected {expected}, found part of it")
+                    raise ConnectionFailed(
+                        f"expected the whole answer within {seconds_max:g} seconds, "
+                        "found part of it"
+                    )
             return b"".join(parts)
         except _FAULTS as error:
             raise _failure(error) from None
@@ -240,7 +241,6 @@ class AsyncBase:
                 await async_sleep(wait_after(error, attempts, repeatable=request.repeatable))
 
     async def _read(self, kind: type[T], request: Request) -> T:
-        """Return the answer to a request as a value of type `kind`. Raises ClientError."""
         return read_as(kind, await self._send(request))
 
     async def call(self, method: str, path: str, **fields: Any) -> JsonObject:

@@ -35,8 +35,7 @@ from xylem.client.retries import Attempts, wait_after
 from xylem.client.runtime import AsyncSource, async_iterate, async_sleep
 from xylem.errors import BadAnswer, ClientError
 
-UNDER_WAY = 2
-"""Requests of a batch that are sent before the first answer is read."""
+UNDER_WAY = 2  # requests of a batch that are sent before the first answer is read
 
 
 @dataclass
@@ -114,8 +113,9 @@ class AsyncClient(AsyncAdmin):
         `sequence` are for instances that have neither. A label that the model does not know is
         refused.
         """
-        request = calls.score(model, instances, version, alias, labels, sequence=sequence)
-        return await self._read(Scores, request)
+        return await self._read(
+            Scores, calls.score(model, instances, version, alias, labels, sequence=sequence)
+        )
 
     async def feedback(
         self,
@@ -162,9 +162,15 @@ class AsyncClient(AsyncAdmin):
 
         `next_offset` is the offset of the next page.
         """
-        path = f"{model_path(model, version, alias)}/thresholds"
-        request = calls.get(path, offset=offset, limit=limit, marks_below=marks_below)
-        return await self._read(Thresholds, request)
+        return await self._read(
+            Thresholds,
+            calls.get(
+                f"{model_path(model, version, alias)}/thresholds",
+                offset=offset,
+                limit=limit,
+                marks_below=marks_below,
+            ),
+        )
 
     async def batch(
         self,
@@ -217,8 +223,11 @@ class AsyncClient(AsyncAdmin):
                     break
                 for part in parts_of(block, n_lines):
                     n_lines += part.n_lines
-                    request = batch_request(model, version, alias, part.body, options)
-                    exchange = _Sent(part, request, Attempts(self._retries))
+                    exchange = _Sent(
+                        part,
+                        batch_request(model, version, alias, part.body, options),
+                        Attempts(self._retries),
+                    )
                     sent.append(exchange)
                     exchange.answer = await self._opened(exchange)
                     version_header = exchange.answer.headers.get("xylem-version", "")

@@ -35,8 +35,7 @@ from xylem.client.retries import Attempts, wait_after
 from xylem.client.runtime import Source, iterate, sleep
 from xylem.errors import BadAnswer, ClientError
 
-UNDER_WAY = 2
-"""Requests of a batch that are sent before the first answer is read."""
+UNDER_WAY = 2  # requests of a batch that are sent before the first answer is read
 
 
 @dataclass
@@ -112,8 +111,9 @@ class Client(Admin):
         `sequence` are for instances that have neither. A label that the model does not know is
         refused.
         """
-        request = calls.score(model, instances, version, alias, labels, sequence=sequence)
-        return self._read(Scores, request)
+        return self._read(
+            Scores, calls.score(model, instances, version, alias, labels, sequence=sequence)
+        )
 
     def feedback(
         self,
@@ -160,9 +160,15 @@ class Client(Admin):
 
         `next_offset` is the offset of the next page.
         """
-        path = f"{model_path(model, version, alias)}/thresholds"
-        request = calls.get(path, offset=offset, limit=limit, marks_below=marks_below)
-        return self._read(Thresholds, request)
+        return self._read(
+            Thresholds,
+            calls.get(
+                f"{model_path(model, version, alias)}/thresholds",
+                offset=offset,
+                limit=limit,
+                marks_below=marks_below,
+            ),
+        )
 
     def batch(
         self,
@@ -213,8 +219,11 @@ class Client(Admin):
                     break
                 for part in parts_of(block, n_lines):
                     n_lines += part.n_lines
-                    request = batch_request(model, version, alias, part.body, options)
-                    exchange = _Sent(part, request, Attempts(self._retries))
+                    exchange = _Sent(
+                        part,
+                        batch_request(model, version, alias, part.body, options),
+                        Attempts(self._retries),
+                    )
                     sent.append(exchange)
                     exchange.answer = self._opened(exchange)
                     version_header = exchange.answer.headers.get("xylem-version", "")

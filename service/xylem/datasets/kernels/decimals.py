@@ -4,18 +4,9 @@ import numpy as np
 
 from xylem_store import U8, inlined
 
-_ZERO = 48
-_NINE = 57
-_PLUS = 43
-_MINUS = 45
-_DOT = 46
-_E = 69
-_SMALL_E = 101
+_ZERO, _NINE, _PLUS, _MINUS, _DOT, _E, _SMALL_E = b"09+-.Ee"
 
-EXACT = 0
-HARD = 1
-MALFORMED = 2
-NON_FINITE = 3
+EXACT, HARD, MALFORMED, NON_FINITE = range(4)
 """The codes of `parse_decimal`.
 
 EXACT: the number has been read; HARD: it is well formed, but the caller must read it; MALFORMED: it

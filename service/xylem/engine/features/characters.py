@@ -14,20 +14,20 @@ from xylem.base import offsets
 from xylem.engine.kernels.text.texts import LINE_END
 from xylem_store import F32, I32, I64, U8, inlined
 
+# The bits of a character's class.
+#
+# WORD: a part of a word (a letter, digit or underscore); MARK: a mark that belongs to the letter
+# before it; UNSPACED: a letter of a script that is written without blanks; SPACE: a blank or
+# control character.
 WORD = 1
 MARK = 2
 UNSPACED = 4
 SPACE = 8
-"""The bits of a character's class.
-
-WORD: a part of a word (a letter, digit or underscore); MARK: a mark that belongs to the letter
-before it; UNSPACED: a letter of a script that is written without blanks; SPACE: a blank or control
-character.
-"""
 
 _N_CODES = 0x110000
 
 _WORDS_BELOW = 0x40000  # no code point from here on is a letter, a digit or a blank
+# First and last code points of the blocks of scripts that are written without blanks.
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar
@@ -46,13 +46,12 @@ _UNSPACED = (
     (0x1B000, 0x1B16F),  # Kana supplements
     (0x20000, 0x323AF),  # Han, extensions B to H
 )
-"""First and last code points of the blocks of scripts that are written without blanks."""
 
 # kernels handle characters below this code point, emoji included; rare Han and others go to Python
 _READY_CODES = 0x1FB00
 _JAMO = 0x1100, 0x11FF  # parts of Korean syllables, which NFC may join into one character
+# In lower case the first one is two characters; the second one differs at the end of a word.
 _ODD_CAPITALS = "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}\N{GREEK CAPITAL LETTER SIGMA}"
-"""In lower case the first one is two characters; the second one differs at the end of a word."""
 
 _MARKS = ((0x0300, 0x1E94A), (0xE0100, 0xE01EF))  # all combining marks lie in these ranges
 _SOFT_HYPHEN = "\N{SOFT HYPHEN}"
@@ -171,11 +170,10 @@ def cleaned(text: str) -> str:
 
 def _joined(line_end: re.Match[str]) -> str:
     """Return the replacement of a hyphen and the end of a line: an empty string within a word."""
-    text = line_end.string
     start = line_end.start()
     end = line_end.end()
-    previous = text[max(0, start - 1) : start]
-    following = text[end : end + 1]
+    previous = line_end.string[max(0, start - 1) : start]
+    following = line_end.string[end : end + 1]
     ends_word = previous.isalpha() or (previous != "" and unicodedata.category(previous)[0] == "M")
     return (
         ""
@@ -202,8 +200,8 @@ def code_at(utf8: U8, i: int, size: int) -> int:
     return int(code)
 
 
+# The most texts of a block, whose words are in memory at the same time.
 BLOCK_TEXTS = 4096
-"""The most texts of a block, whose words are in memory at the same time."""
 
 BLOCK_CHARACTERS = 1 << 22  # the most characters of a block, unless a single text has more
 
@@ -223,8 +221,8 @@ def in_blocks(
     yield texts[first:]
 
 
+# A block of texts, and their weights; None: all are 1.
 WeighedBlock: TypeAlias = tuple[Sequence[str], F32 | None]
-"""A block of texts, and their weights; None: all are 1."""
 
 
 def in_weighed_blocks(

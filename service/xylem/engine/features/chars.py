@@ -20,11 +20,11 @@ from xylem.engine.features.characters import (
     encoded,
     in_weighed_blocks,
 )
+from xylem.engine.features.featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_of_bound
 from xylem.engine.features.parameters import CharsParameters, WordsCharsParameters
 from xylem.engine.features.rows import NORM_CODES, normalise_rows, weighted_rows
-from xylem.engine.features.tables import CHARS, NAMES, take_idf, take_names
-from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
+from xylem.engine.features.tables import CHARS, NAMES, take_idf
 from xylem.engine.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table
 from xylem.engine.features.word_forms import WordForms, load_forms
 from xylem.engine.features.words import NgramSpans, Words, ngrams_a_word
@@ -42,13 +42,14 @@ from xylem_store import (
     group_of,
     handle,
     kernel,
+    names_in,
     new_seed,
     struct_at,
 )
 
 CHAR_IDF = "features/char_idf"  # the name of the array of weights of n-grams of characters
+# The most characters of a block whose n-grams are counted at once; one text may have more.
 FIT_CHARACTERS = 1 << 18
-"""The most characters of a block whose n-grams are counted at once; one text may have more."""
 
 
 @handle
@@ -122,15 +123,14 @@ class CharsFeaturizer(TextFeaturizer):
     ) -> None:
         n_words = 0 if words is None else words.names.n_names
         super().__init__(parameters, n_words + chars.names.n_names, forms)
+        self.fitted = chars, words, forms
         self.words = words
         self.chars = chars
-        names = chars.names
-        lengths = (parameters.char_min, parameters.char_max)
         seed = new_seed()
         table = CharTable(
-            offsets=names.offsets,
-            utf8=names.utf8,
-            short=short_names(names, seed),
+            offsets=chars.names.offsets,
+            utf8=chars.names.utf8,
+            short=short_names(chars.names, seed),
             seed=seed,
             idf=chars.idf,
             of_classes=classes(parameters.unicode),
@@ -141,7 +141,7 @@ class CharsFeaturizer(TextFeaturizer):
             sublinear_tf=parameters.sublinear_tf,
             norm=NORM_CODES[parameters.norm],
         )
-        per_character = ngrams_a_character(*lengths)
+        per_character = ngrams_a_character(parameters.char_min, parameters.char_max)
         self.text_rows = self._chars = TextRows(char_rows, table, per_character)
         if isinstance(parameters, WordsCharsParameters) and words is not None:
             features = ngrams_a_word(*parameters.ngram_range)
@@ -149,17 +149,22 @@ class CharsFeaturizer(TextFeaturizer):
                 word_rows, word_table(words.names, words.idf, parameters), features
             )
             share = parameters.char_share
-            norm = parameters.norm
             by_norm = {
                 "none": (1.0, 1.0),
                 "l1": (1.0 - share, share),
                 "l2": np.sqrt((1.0 - share, share)),
             }
-            scales = np.array(by_norm[norm], np.float32)
-            text_table = TextTable(
-                self._words.table, self._chars.table, scales, n_words, NORM_CODES[norm]
+            self.text_rows = TextRows(
+                text_rows,
+                TextTable(
+                    self._words.table,
+                    self._chars.table,
+                    np.array(by_norm[parameters.norm], np.float32),
+                    n_words,
+                    NORM_CODES[parameters.norm],
+                ),
+                features + per_character,
             )
-            self.text_rows = TextRows(text_rows, text_table, features + per_character)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
@@ -171,20 +176,15 @@ class CharsFeaturizer(TextFeaturizer):
         stored |= super().arrays()
         return stored | weights if self.parameters.use_idf else stored
 
-    def with_parameters(
-        self, parameters: CharsParameters | WordsCharsParameters
-    ) -> "CharsFeaturizer":
-        """Do as `TextFeaturizer.with_parameters`."""
-        return CharsFeaturizer(parameters, self.chars, self.words, self.forms)
-
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
         """Return rows of these words, and of the n-grams of the texts' own characters."""
         utf8, text_ptr = encoded(texts, self.parameters.reading)
-        word_part = rows_of_words(*words, self._words.table)
-        char_part = char_rows(utf8, text_ptr, self._chars.table)
-        return SparseRows(
-            *side_by_side(word_part, char_part, self.text_rows.table), self.n_features
+        rows = side_by_side(
+            rows_of_words(*words, self._words.table),
+            char_rows(utf8, text_ptr, self._chars.table),
+            self.text_rows.table,
         )
+        return SparseRows(*rows, self.n_features)
 
 
 @kernel
@@ -255,8 +255,9 @@ def _count_chars(
     texts, weights = block
     utf8, text_ptr = encoded(texts, chosen.reading)
     padded, ptr = pad_words(utf8, text_ptr, classes(chosen.unicode))
-    spans = NgramSpans(*char_spans(padded, ptr, chosen.char_min, chosen.char_max))
-    return counts_of(padded, spans, weights)[0]
+    return counts_of(
+        padded, NgramSpans(*char_spans(padded, ptr, chosen.char_min, chosen.char_max)), weights
+    )[0]
 
 
 def fit_chars(
@@ -283,8 +284,9 @@ def fit_chars(
         fitted, _ = fit_tfidf(texts, parameters, crew, weights)
         words = WeightedNames(fitted.names, fitted.idf)
         forms = fitted.forms
-    blocks = in_weighed_blocks(texts, weights, FIT_CHARACTERS)
-    for counts in (crew or Crew(1)).mapped(Calls(_count_chars, (parameters,)), blocks):
+    for counts in (crew or Crew(1)).mapped(
+        Calls(_count_chars, (parameters,)), in_weighed_blocks(texts, weights, FIT_CHARACTERS)
+    ):
         sums.add(counts)
     if not sums.vocabulary.n:
         raise BadData("expected texts with a character that is no blank, found none")
@@ -306,16 +308,20 @@ def load_chars(
     n_features: int,
 ) -> CharsFeaturizer:
     """Return the featurizer of a version's arrays. Raises Corrupt."""
-    chars = take_names(arrays, CHARS)
+    chars = names_in(arrays, CHARS)
     words = None
     forms = None
     n_names = chars.n_names
     if isinstance(parameters, WordsCharsParameters):
-        names = take_names(arrays)
+        names = names_in(arrays, NAMES)
         forms = load_forms(parameters, arrays)
         words = WeightedNames(names, take_idf(arrays, IDF, names.n_names, parameters.use_idf))
         n_names += names.n_names
     if n_names != n_features:
         raise Corrupt(CHARS, f"{n_features} names in all", str(n_names))
-    idf = take_idf(arrays, CHAR_IDF, chars.n_names, parameters.use_idf)
-    return CharsFeaturizer(parameters, WeightedNames(chars, idf), words, forms)
+    return CharsFeaturizer(
+        parameters,
+        WeightedNames(chars, take_idf(arrays, CHAR_IDF, chars.n_names, parameters.use_idf)),
+        words,
+        forms,
+    )

@@ -11,10 +11,9 @@ import numpy as np
 
 from xylem.base import SparseRows, TextFields, offsets, writeable
 from xylem.engine.features.characters import in_blocks
-from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.featurizer import Featurizer, TextFeaturizer
 from xylem.engine.features.parameters import Norm, RawParameters, WordParameters
 from xylem.engine.features.registry import load_featurizer
-from xylem.engine.features.text_featurizer import TextFeaturizer
 from xylem.engine.features.word_forms import WordForms
 from xylem.engine.features.words import Words
 from xylem.engine.kernels.search.embed_rows import embed_rows
@@ -59,25 +58,36 @@ class RowEmbedding:
 
     def rows(self, rows: SparseRows) -> SparseRows:
         """Return the dense rows: each has all `dim` features, also those that are 0."""
-        arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
-        dense = embed_rows(*arrays, self._u, self._r, self._mean)
+        dense = embed_rows(
+            writeable(rows.indptr),
+            writeable(rows.indices),
+            writeable(rows.values),
+            self._u,
+            self._r,
+            self._mean,
+        )
         n_rows = len(dense)
         if n_rows == 1:  # most requests have one row: it needs no new arrays
             return SparseRows(self._one_row, self._dims, dense[0], self.dim)
-        indptr = np.arange(n_rows + 1, dtype=np.int64) * self.dim
-        return SparseRows(indptr, np.tile(self._dims, n_rows), dense.reshape(-1), self.dim)
+        return SparseRows(
+            np.arange(n_rows + 1, dtype=np.int64) * self.dim,
+            np.tile(self._dims, n_rows),
+            dense.reshape(-1),
+            self.dim,
+        )
 
     def shares(self, indices: I32, values: F32) -> F64:
         """Return the contribution of each feature to a row's dense row, float64[features, dim]."""
-        unit_rows = (
+        embedded = embed_rows(
             np.arange(len(indices) + 1),
             writeable(indices),
             np.ones(len(indices), np.float32),
-        )
-        embedded = embed_rows(*unit_rows, self._u, self._r, _SUMS).astype(np.float64)
+            self._u,
+            self._r,
+            _SUMS,
+        ).astype(np.float64)
         total = float(np.abs(values.astype(np.float64)).sum()) if self._mean[0] else 0.0
-        contributions: F64 = embedded * (values.astype(np.float64) / (total or 1.0))[:, None]
-        return contributions
+        return np.asarray(embedded * (values.astype(np.float64) / (total or 1.0))[:, None])
 
 
 class ColumnBlock(NamedTuple):
@@ -101,33 +111,35 @@ class ColumnBlock(NamedTuple):
         words    the words of the texts in their forms, if they have been made already
         vectors  those of the texts, which a member that takes none does without
         """
-        if words is not None and isinstance(self.makes, TextFeaturizer):
-            rows = self.makes.rows_of_words(texts, words)
-        else:
-            rows = self.makes.transform_with_vectors(
+        rows = (
+            self.makes.rows_of_words(texts, words)
+            if words is not None and isinstance(self.makes, TextFeaturizer)
+            else self.makes.transform_with_vectors(
                 texts, vectors if self.makes.vector_numbers else None
             )
+        )
         return rows if self.embedding is None else self.embedding.rows(rows)
 
     def has_words(self, parameters: WordParameters) -> bool:
         """Return whether this block uses forms of words, and makes them as these parameters say."""
-        if not isinstance(self.makes, TextFeaturizer) or self.makes.forms is None:
-            return False
-        block_parameters = self.makes.parameters
-        option_names = WordParameters.model_fields.keys() - {"norm"}
-        return all(
-            getattr(block_parameters, name, None) == getattr(parameters, name)
-            for name in option_names
+        return (
+            isinstance(self.makes, TextFeaturizer)
+            and self.makes.forms is not None
+            and all(
+                getattr(self.makes.parameters, name, None) == getattr(parameters, name)
+                for name in WordParameters.model_fields.keys() - {"norm"}
+            )
         )
 
 
 def members_of(model: Model) -> list[Model]:
     """Return the members of a combined version as models of their own."""
-    members = []
-    for number, manifest in enumerate(model.manifest.members):
-        arrays = member_arrays(number, model.arrays)
-        members.append(Model(manifest, *assemble(manifest, arrays), arrays))
-    return members
+    manifests = model.manifest.members
+    of_members = [member_arrays(number, model.arrays) for number in range(len(manifests))]
+    return [
+        Model(manifest, *assemble(manifest, arrays), arrays)
+        for manifest, arrays in zip(manifests, of_members, strict=True)
+    ]
 
 
 class NameRows(Protocol):
@@ -158,12 +170,14 @@ class CombinedFeaturizer(Featurizer):
     of_member  for each member the number of its block
     names      makes the features of names, whose columns are the last ones; None: there are none
     alone      the featurizer of the only block, if the rows are exactly its rows; else None
+
+    Raises Corrupt if a member's features are damaged.
     """
 
     takes = "text or ids and values"
 
     def __init__(self, members: Sequence[Model], names: NameRows | None = None) -> None:
-        """Make the featurizer of the members' versions and of names. Raises Corrupt."""
+
         self.blocks, self.of_member = _blocks(members)
         self.names = names
         end = self.blocks[-1].end
@@ -181,8 +195,11 @@ class CombinedFeaturizer(Featurizer):
         ]
 
         first = self.blocks[0]
-        is_alone = len(self.blocks) == 1 and first.embedding is None and names is None
-        self.alone = first.makes if is_alone else None
+        self.alone = (
+            first.makes
+            if len(self.blocks) == 1 and first.embedding is None and names is None
+            else None
+        )
         self.fields = next(
             (block.makes.fields for block in self.blocks if block.makes.fields), TextFields()
         )
@@ -208,9 +225,9 @@ class CombinedFeaturizer(Featurizer):
 
     def _transform_block(self, texts: Sequence[str], vectors: F32 | None) -> SparseRows:
         words = None if self.names is None else self.names.words(texts)
-        block_sharing = zip(self.blocks, self._shares, strict=True)
         parts = [
-            block.rows(texts, words if shares else None, vectors) for block, shares in block_sharing
+            block.rows(texts, words if shares else None, vectors)
+            for block, shares in zip(self.blocks, self._shares, strict=True)
         ]
         if self.names is not None and words is not None:
             parts.append(self.names.rows_of_words(words))
@@ -219,8 +236,9 @@ class CombinedFeaturizer(Featurizer):
     def member_rows(self, rows: SparseRows, row: int, member: int) -> SparseRows:
         """Return a member's part of one row of `rows`, as the only row."""
         block = self.blocks[self.of_member[member]]
-        tail = 0 if block.embedding else block.makes.tail_features
-        return part_of(rows, row, block.first, block.end)._replace(tail=tail)
+        return part_of(rows, row, block.first, block.end)._replace(
+            tail=0 if block.embedding else block.makes.tail_features
+        )
 
 
 def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
@@ -231,10 +249,12 @@ def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
     if len(parts) == 1:
         return parts[0]
     firsts = offsets([part.n_features for part in parts])
-    columns = [
-        part.indices + np.int32(first) for part, first in zip(parts, firsts.tolist(), strict=False)
-    ]
-    indices = np.concatenate(columns)
+    indices = np.concatenate(
+        [
+            part.indices + np.int32(first)
+            for part, first in zip(parts, firsts.tolist(), strict=False)
+        ]
+    )
     values = np.concatenate([part.values for part in parts])
     n_rows = parts[0].n_rows
     if n_rows == 1:  # most requests have one row: it needs no sorting
@@ -249,8 +269,12 @@ def part_of(rows: SparseRows, row: int, first: int, end: int) -> SparseRows:
     """Return the columns first .. end - 1 of one row, numbered from 0, as the only row."""
     low, high = rows.indptr[row : row + 2].tolist()
     low, high = (low + np.searchsorted(rows.indices[low:high], (first, end))).tolist()
-    indices = rows.indices[low:high] - np.int32(first)
-    return SparseRows(np.array((0, high - low)), indices, rows.values[low:high], end - first)
+    return SparseRows(
+        np.array((0, high - low)),
+        rows.indices[low:high] - np.int32(first),
+        rows.values[low:high],
+        end - first,
+    )
 
 
 def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
@@ -277,21 +301,15 @@ def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
 
 def _have_same_features(model: Model, other: Model) -> bool:
     """Return whether two versions make the same sparse rows, so that they can share columns."""
-    manifest = model.manifest
-    other_manifest = other.manifest
-    if (
-        "softmax" in (manifest.link, other_manifest.link)
-        or manifest.n_features != other_manifest.n_features
-    ):
-        return False
     names = {
         name
         for name in model.arrays.keys() | other.arrays.keys()
         if name.startswith(("features/", "vectors/"))
     }
-    if (
-        dict(manifest.features) != dict(other_manifest.features)
-        or not names <= model.arrays.keys() & other.arrays.keys()
-    ):
-        return False
-    return all(np.array_equal(model.arrays[name], other.arrays[name]) for name in names)
+    return (
+        "softmax" not in (model.manifest.link, other.manifest.link)
+        and model.manifest.n_features == other.manifest.n_features
+        and dict(model.manifest.features) == dict(other.manifest.features)
+        and names <= model.arrays.keys() & other.arrays.keys()
+        and all(np.array_equal(model.arrays[name], other.arrays[name]) for name in names)
+    )

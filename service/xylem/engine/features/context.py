@@ -29,15 +29,15 @@ from xylem_store import (
     group_of,
 )
 
+# The words that stand for the start of a text, its end, and any word not in the vocabulary.
 START = "<s>"
 END = "</s>"
 UNKNOWN = "<unk>"
-"""The words that stand for the start of a text, its end, and any word not in the vocabulary."""
 
 _SPECIAL = (START, END, UNKNOWN)
 
+# A token is a word, with what follows an apostrophe, or any other character that is no space.
 _find_tokens = re.compile(r"\w+(?:'\w+)?|[^\w\s]").findall
-"""A token is a word, with what follows an apostrophe, or any other character that is no space."""
 
 
 class ContextFeaturizer(Featurizer):
@@ -59,10 +59,8 @@ class ContextFeaturizer(Featurizer):
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text: its last words, from which the next word is predicted."""
         window = self.parameters.window
-        rows = []
-        for text in texts:
-            ids = [self._start] * window + self._encode(text)
-            rows.append(ids[: -window - 1 : -1])
+        padding = [self._start] * window
+        rows = [(padding + self._encode(text))[: -window - 1 : -1] for text in texts]
         return self._rows_of(np.array(rows, np.int32).reshape(len(texts), window))
 
     def windows_of(self, texts: Sequence[str]) -> tuple[SparseRows, LabelRows]:
@@ -81,8 +79,9 @@ class ContextFeaturizer(Featurizer):
         first = np.cumsum(sizes + window) - sizes  # the first place of each text, after its padding
         positions = ranges(first, sizes)
         contexts = padded[positions[:, None] - np.arange(1, window + 1)]
-        indptr = np.arange(len(positions) + 1, dtype=np.int64)
-        return self._rows_of(contexts), LabelRows(indptr, padded[positions], self.words.n_names)
+        return self._rows_of(contexts), LabelRows(
+            np.arange(len(positions) + 1, dtype=np.int64), padded[positions], self.words.n_names
+        )
 
     def id_of(self, word: str) -> int:
         """Return the id of a word, or that of <unk> if it is not in the vocabulary."""
@@ -94,10 +93,13 @@ class ContextFeaturizer(Featurizer):
     def _rows_of(self, contexts: I32) -> SparseRows:
         """Return the rows of windows whose words are `contexts`, int32[n, window], last first."""
         n_rows, window = contexts.shape
-        places = np.arange(window, dtype=np.int32) * self.words.n_names
-        indices = (contexts + places).reshape(-1)
-        indptr = np.arange(n_rows + 1, dtype=np.int64) * window
-        return SparseRows(indptr, indices, np.ones(len(indices), np.float32), self.n_features)
+        indices = (contexts + np.arange(window, dtype=np.int32) * self.words.n_names).reshape(-1)
+        return SparseRows(
+            np.arange(n_rows + 1, dtype=np.int64) * window,
+            indices,
+            np.ones(len(indices), np.float32),
+            self.n_features,
+        )
 
 
 def tokens_of(text: str) -> list[str]:

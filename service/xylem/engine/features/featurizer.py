@@ -1,19 +1,35 @@
-"""The base class of featurizers, which turn instances into sparse rows."""
+"""The base classes of featurizers, which turn instances into sparse rows.
+
+A kernel makes the rows of texts, for data sets and requests.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from copy import copy
+from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import BadInstance, Dataset, SparseRows, TextFields
-from xylem.engine.features.parameters import FeatureParameters, RawParameters, as_config
+from xylem.base import BadInstance, Dataset, RowArrays, SparseRows, TextFields
+from xylem.engine.features.characters import encoded, in_blocks, ready_codes
+from xylem.engine.features.parameters import (
+    CharsParameters,
+    FeatureParameters,
+    HashingParameters,
+    RawParameters,
+    TfidfParameters,
+    WordsCharsParameters,
+    as_config,
+)
 from xylem.engine.features.rows import NORM_CODES, normalise_rows, rows_of_csr
 from xylem.engine.features.word_forms import WordForms
-from xylem.engine.kernels.text.texts import BodyTexts, no_texts
-from xylem_store import F32
+from xylem.engine.features.words import Words, split_words
+from xylem.engine.kernels.text.texts import ROWS, UTF8_A_CHARACTER, BodyTexts, no_texts
+from xylem_store import F32, Uncopyable, address_of, handle_of
 
 
 class Featurizer:
@@ -30,18 +46,18 @@ class Featurizer:
     fields             the fields that texts are joined of; empty: they come as texts alone
     """
 
+    # The instances that it takes, for messages.
     takes: str = "ids and values"
-    """The instances that it takes, for messages."""
 
     fields: TextFields = TextFields()
+    # How many numbers the vector has that is given beside each text; 0: none is.
     vector_numbers: int = 0
-    """How many numbers the vector has that is given beside each text; 0: none is."""
 
+    # How many of the last features are of the vector of a text.
     tail_features: int = 0
-    """How many of the last features are of the vector of a text."""
 
+    # Whether a sentence encoder makes the vectors of texts: milliseconds each, so in threads.
     encodes: bool = False
-    """Whether a sentence encoder makes the vectors of texts: milliseconds each, so in threads."""
 
     def __init__(
         self, parameters: FeatureParameters, n_features: int, forms: WordForms | None = None
@@ -184,3 +200,102 @@ class Featurizer:
 
     def _refuse(self, instances: str) -> BadInstance:
         return BadInstance(f"expected {self.takes}, which this model takes, found {instances}")
+
+
+class TextRows(Uncopyable):
+    """A kernel that makes the rows of texts, and its arguments.
+
+    kernel                (utf8, text_ptr, table) -> (indptr, indices, values), for texts as
+                          `encoded` returns them
+    table                 the handle of the kernel's struct, which this object keeps alive
+    features_a_character  the most features that a character can make
+    """
+
+    def __init__(
+        self, kernel: Callable[..., RowArrays], struct: tuple[Any, ...], features_a_character: int
+    ) -> None:
+        self.kernel = kernel
+        self.table = handle_of(struct)
+        self._struct = struct
+        self.features_a_character = features_a_character
+
+
+class TextFeaturizer(Featurizer, ABC):
+    """The base of kinds that take texts: words, n-grams, their hashes. Immutable.
+
+    text_rows  makes the rows of texts whose words are not changed; set by each kind
+    fitted     what `__init__` takes beside the parameters; set by each kind
+    """
+
+    parameters: TfidfParameters | CharsParameters | WordsCharsParameters | HashingParameters
+    text_rows: TextRows
+    fitted: tuple[Any, ...]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the stop words.
+
+        Kinds with a vocabulary add it, and its weights if they are used.
+        """
+        return self.forms.arrays() if self.forms else {}
+
+    @cached_property
+    def continuation(self) -> Self:
+        """Do as `Featurizer.continuation`, with the same vocabulary."""
+        if self.parameters.lead == 0:
+            return self
+        return type(self)(self.parameters.model_copy(update={"lead": 0}), *self.fitted)
+
+    def transform_texts(self, texts: Sequence[str]) -> SparseRows:
+        """Return a row for each text; words that are no features are left out."""
+        return SparseRows.join([self._transform_block(block) for block in in_blocks(texts)])
+
+    def _transform_block(self, texts: Sequence[str]) -> SparseRows:
+        if self.forms is not None:
+            return self.rows_of_words(
+                texts, self.forms.forms_of(split_words(texts, self.parameters.reading))
+            )
+        utf8, text_ptr = encoded(texts, self.parameters.reading)
+        return SparseRows(
+            *self.text_rows.kernel(utf8, text_ptr, self.text_rows.table), self.n_features
+        )
+
+    @abstractmethod
+    def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
+        """Return the rows of texts.
+
+        words  the texts' words in their forms, without stop words
+        """
+
+    def body_texts(self, n_texts: int, characters_max: int, bytes_max: int) -> BodyTexts:
+        """Do as `Featurizer.body_texts`."""
+        if self.forms is not None:
+            return no_texts()
+        return BodyTexts(
+            rows_by=0,
+            table=self.text_rows.table,
+            ready=ready_codes(self.parameters.reading),
+            utf8=np.empty(UTF8_A_CHARACTER * characters_max, np.uint8),
+            text_ptr=np.zeros(n_texts + 1, np.int64),
+            characters_max=characters_max,
+            bytes_max=bytes_max,
+        )
+
+    def request_texts(
+        self, *, n_texts: int, values_max: int, characters_max: int, bytes_max: int
+    ) -> BodyTexts:
+        """Do as `Featurizer.request_texts`."""
+        text_rows = self.text_rows
+        characters_max = min(characters_max, values_max // text_rows.features_a_character)
+        texts = self.body_texts(n_texts, characters_max, bytes_max)
+        sample = np.frombuffer(b"", np.uint8)  # read-only, as `encoded` returns it
+        return texts._replace(
+            rows_by=address_of(text_rows.kernel, ROWS, sample, texts.text_ptr, text_rows.table)
+        )
+
+    def rows_of_read(self, texts: BodyTexts, n: int) -> SparseRows:
+        """Do as `Featurizer.rows_of_read`."""
+        text_ptr = texts.text_ptr[: n + 1]
+        utf8 = texts.utf8[: text_ptr[n]]
+        # read-only, as `encoded` returns it; otherwise the kernel would be compiled once more
+        utf8.flags.writeable = False
+        return SparseRows(*self.text_rows.kernel(utf8, text_ptr, texts.table), self.n_features)

@@ -8,9 +8,9 @@ import numpy as np
 
 from xylem.base import RowArrays, SparseRows, offsets
 from xylem.engine.features.characters import classes
+from xylem.engine.features.featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.parameters import HashingParameters
 from xylem.engine.features.rows import NORM_CODES, finite_values, normalise_rows, tidied
-from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.word_forms import WordForms
 from xylem.engine.features.words import (
     Words,
@@ -61,36 +61,45 @@ class HashingFeaturizer(TextFeaturizer):
 
     def __init__(self, parameters: HashingParameters, forms: WordForms | None = None) -> None:
         super().__init__(parameters, parameters.n_features, forms)
+        self.fitted = (forms,)
         ngram_min, ngram_max = parameters.ngram_range
-        table = HashTable(
-            of_classes=classes(parameters.unicode),
-            ngram_min=ngram_min,
-            ngram_max=ngram_max,
-            bigrams=parameters.bigrams,
-            lead=parameters.lead,
-            lead_weight=parameters.lead_weight,
-            mask=self.n_features - 1,
-            signed=parameters.signed,
-            norm=NORM_CODES[parameters.norm],
+        self.text_rows = TextRows(
+            hashed_rows,
+            HashTable(
+                of_classes=classes(parameters.unicode),
+                ngram_min=ngram_min,
+                ngram_max=ngram_max,
+                bigrams=parameters.bigrams,
+                lead=parameters.lead,
+                lead_weight=parameters.lead_weight,
+                mask=self.n_features - 1,
+                signed=parameters.signed,
+                norm=NORM_CODES[parameters.norm],
+            ),
+            ngrams_a_word(ngram_min, ngram_max),
         )
-        self.text_rows = TextRows(hashed_rows, table, ngrams_a_word(ngram_min, ngram_max))
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; values whose names share an id are summed."""
         values = finite_values(instances)
-        indptr = offsets(map(len, instances))
+
         # a lone surrogate becomes bytes of its own
         names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]
         ptr = offsets(map(len, names))
         indices = np.empty(len(names), np.int32)
         signs = np.empty(len(names), np.float32)
-        utf8 = np.frombuffer(b"".join(names), np.uint8)
-        _hash(utf8, ptr[:-1], ptr[1:], self.n_features - 1, self.parameters.signed, indices, signs)
-        return self.normalised(tidied(indptr, indices, values * signs, self.n_features))
-
-    def with_parameters(self, parameters: HashingParameters) -> "HashingFeaturizer":
-        """Do as `TextFeaturizer.with_parameters`."""
-        return HashingFeaturizer(parameters, self.forms)
+        _hash(
+            np.frombuffer(b"".join(names), np.uint8),
+            ptr[:-1],
+            ptr[1:],
+            self.n_features - 1,
+            self.parameters.signed,
+            indices,
+            signs,
+        )
+        return self.normalised(
+            tidied(offsets(map(len, instances)), indices, values * signs, self.n_features)
+        )
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
         """Return the rows of texts with these words."""

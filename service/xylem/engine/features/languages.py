@@ -14,6 +14,7 @@ from xylem.base import BadData, BadParameter, fault, refuse_special, unknown
 
 EXTRA = "pip install 'xylem-serve[languages]'"
 
+# The languages' English names, as the libraries use them, by code.
 _NAME_PAIRS = (
     "ar=arabic bg=bulgarian ca=catalan cs=czech da=danish de=german el=greek en=english "
     "eo=esperanto "
@@ -27,32 +28,31 @@ _NAME_PAIRS = (
     "zh=chinese"
 )
 _NAMES = dict(pair.split("=") for pair in _NAME_PAIRS.split(" "))
-"""The languages' English names, as the libraries use them, by code."""
 
+# The languages that snowballstemmer stems: its names, by code.
 _STEMMER_CODES = (
     "ar ca cs da de el en eo es et eu fa fi fr ga hi hu hy id it lt nb ne nl pl "
     "pt ro ru sr st sv ta tr yi"
 )
 STEMMERS = {code: _NAMES[code] for code in _STEMMER_CODES.split(" ")}
-"""The languages that snowballstemmer stems: its names, by code."""
 
+# The codes of the languages of simplemma, but for those without a code of two letters.
 _LEMMA_CODES = (
     "ar bg ca cs cy da de el en eo es et fa fi fr ga gd gl gv he hi hu hy id is it ka la lb "
     "lt lv mk ml ms "
     "nb nl nn pl pt ro ru se sk sl sq sv sw tl tr uk"
 )
 LEMMAS = tuple(_LEMMA_CODES.split(" "))
-"""The codes of the languages of simplemma, but for those without a code of two letters."""
 
+# The languages for which stop-words has a list: its names, by code.
 _STOP_LIST_CODES = (
     "ar bg ca cs da de el en es fa fi fr gu he hi hu id it ja ko ms nb nl pl "
     "pt ro ru sk sv tr uk vi zh"
 )
 STOP_LISTS = {code: _NAMES[code] for code in _STOP_LIST_CODES.split(" ")}
-"""The languages for which stop-words has a list: its names, by code."""
 
+# The suffix of a file of stop words.
 FILE_SUFFIX = ".txt"
-"""The suffix of a file of stop words."""
 
 STOP_FILE_BYTES_MAX = 1 << 20
 
@@ -83,12 +83,11 @@ def check_language(code: str | None, option: str) -> str | None:
 
 def libraries_of(parameters: object) -> dict[str, str]:
     """Return the versions of the libraries that parameters of features use, by library."""
-    names = [
-        name
+    return {
+        name: version(name)
         for option, name in _LIBRARIES.items()
         if _uses(option, getattr(parameters, option, None))
-    ]
-    return {name: version(name) for name in names}
+    }
 
 
 def _uses(option: str, value: str | None) -> bool:
@@ -100,8 +99,7 @@ def _imported(option: str, name: str) -> ModuleType:
     try:
         return import_module(name)
     except ImportError:
-        library = _LIBRARIES[option]
-        raise BadParameter(f"features.{option} needs {library}: {EXTRA}") from None
+        raise BadParameter(f"features.{option} needs {_LIBRARIES[option]}: {EXTRA}") from None
 
 
 def stemmer_of(code: str) -> Callable[[str], str]:
@@ -120,14 +118,16 @@ def lemmas_of(code: str) -> Callable[[str], str]:
 
     One thread at a time may call it. Raises BadParameter if the library is not installed.
     """
-    library = _imported("lemmas", "simplemma")
+
     strategies = _imported("lemmas", "simplemma.strategies")
     dictionaries = _imported("lemmas", "simplemma.strategies.dictionaries")
     # for Finnish this dictionary takes 50 MiB, the default one 440 MiB, at the same speed
-    strategy = strategies.DefaultStrategy(
-        dictionary_factory=dictionaries.LOW_MEMORY_DICTIONARY_FACTORY
+    lemmatizer = _imported("lemmas", "simplemma").Lemmatizer(
+        cache_max_size=1,
+        lemmatization_strategy=strategies.DefaultStrategy(
+            dictionary_factory=dictionaries.LOW_MEMORY_DICTIONARY_FACTORY
+        ),
     )
-    lemmatizer = library.Lemmatizer(cache_max_size=1, lemmatization_strategy=strategy)
     return lambda word: str(lemmatizer.lemmatize(word, code))
 
 

@@ -179,18 +179,18 @@ def _count_weighted(
 class NgramSums:
     """The n-grams of all texts, numbered in the order of their first appearance, and the sums of
     their counts.
+
+    n_texts  how many texts will be counted
+    weights  of the texts; None: all are 1
     """
 
     def __init__(self, n_texts: int, weights: F32 | None) -> None:
-        """Begin without n-grams.
 
-        n_texts  how many texts will be counted
-        weights  of the texts; None: all are 1
-        """
         self.vocabulary = Vocabulary()
         self.n_texts: float = n_texts if weights is None else weights.sum(dtype=np.float64)
-        dtype = np.int64 if weights is None else np.float64
-        self._sums: NDArray[Any] = np.zeros((2, 1 << 16), dtype)
+        self._sums: NDArray[Any] = np.zeros(
+            (2, 1 << 16), np.int64 if weights is None else np.float64
+        )
 
     def add(self, counts: NgramCounts) -> I32:
         """Add the counts of some texts; return the vocabulary's id of each of their n-grams."""
@@ -226,9 +226,11 @@ class NgramSums:
                 np.sort(np.argsort(-self._sums[1, old_ids[order]], kind="stable")[:n_max])
             ]
         old_ids = old_ids[order]
-        idf = np.empty(0, np.float32)
-        if parameters.use_idf:
-            idf = idf_of(self.frequency[old_ids], self.n_texts, parameters.smooth_idf)
+        idf = (
+            idf_of(self.frequency[old_ids], self.n_texts, parameters.smooth_idf)
+            if parameters.use_idf
+            else np.empty(0, np.float32)
+        )
         return build_names([names[i] for i in order.tolist()]), idf, old_ids
 
     @property

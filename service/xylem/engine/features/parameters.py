@@ -12,14 +12,14 @@ from xylem.engine.features.characters import TextReading
 from xylem.engine.features.languages import FILE_SUFFIX, check_language
 from xylem_store import Corrupt
 
+# How a row is scaled at the end: to length 1, to a sum of absolute values of 1, or not at all.
 Norm = Literal["l2", "l1", "none"]
-"""How a row is scaled at the end: to length 1, to a sum of absolute values of 1, or not at all."""
 
+# The prefix of the names of features' parameters; all other parameters are the trainer's.
 PREFIX = "features."
-"""The prefix of the names of features' parameters; all other parameters are the trainer's."""
 
+# The parameters that say which words count, and in which form.
 WORD_FORMS = ("stem", "lemmas", "stop_words")
-"""The parameters that say which words count, and in which form."""
 
 NGRAM_MAX = 8
 CHAR_MAX = 8
@@ -54,6 +54,7 @@ UseIdf: TypeAlias = Annotated[bool, Field(description="weight by the inverse doc
 SmoothIdf: TypeAlias = Annotated[
     bool, Field(description="compute it as if one more text had every n-gram")
 ]
+# A number of rows: an integer is a count, a float a share. 1 is one row, 1.0 is all rows.
 RowsOrShare: TypeAlias = Annotated[
     int | float,
     AfterValidator(_check_share),
@@ -67,7 +68,6 @@ RowsOrShare: TypeAlias = Annotated[
     ),
     Expected("a number of rows from 1, or a share of them from 0.0 to 1.0"),
 ]
-"""A number of rows: an integer is a count, a float a share. 1 is one row, 1.0 is all rows."""
 
 
 class _FeatureParameters(Parameters):
@@ -334,10 +334,10 @@ FeatureParameters: TypeAlias = (
     | ContextParameters
 )
 
+# The parameter class of each kind of features.
 PARAMETERS: dict[str, type[FeatureParameters]] = {
     cls.kind: cls for cls in get_args(FeatureParameters)
 }
-"""The parameter class of each kind of features."""
 
 
 def parameters_of(config: Mapping[str, Any]) -> FeatureParameters:

@@ -1,10 +1,8 @@
 """Fit and load featurizers of every kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -12,7 +10,7 @@ from xylem.base import BadData, BadParameter, Crew, Dataset, SparseRows, TextFie
 from xylem.engine.features.characters import in_blocks
 from xylem.engine.features.chars import fit_chars, load_chars
 from xylem.engine.features.context import load_context
-from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.featurizer import Featurizer, TextFeaturizer
 from xylem.engine.features.hashing import HashingFeaturizer
 from xylem.engine.features.named import NamedFeaturizer, fit_named
 from xylem.engine.features.parameters import (
@@ -29,8 +27,7 @@ from xylem.engine.features.parameters import (
     parameters_of,
     whole_config,
 )
-from xylem.engine.features.tables import CHARS, FeatureNames, take_feature_names, take_names
-from xylem.engine.features.text_featurizer import TextFeaturizer
+from xylem.engine.features.tables import CHARS, NAMES, FeatureNames, take_feature_names
 from xylem.engine.features.tfidf import fit_tfidf, load_tfidf
 from xylem.engine.features.vectors import (
     MEAN,
@@ -40,15 +37,15 @@ from xylem.engine.features.vectors import (
     load_vectors,
 )
 from xylem.engine.features.word_forms import fit_forms, load_forms
-from xylem_store import F32, U8, Corrupt
+from xylem_store import F32, U8, Corrupt, names_in
 
+# The kinds whose features are words or names, which a version stores.
 NAMED_KINDS = (
     TfidfParameters.kind,
     WordsCharsParameters.kind,
     NamedParameters.kind,
     ContextParameters.kind,
 )
-"""The kinds whose features are words or names, which a version stores."""
 
 
 def default_kind(dataset: Dataset) -> str:
@@ -99,14 +96,14 @@ def _fit_words(
     if dataset.texts is None:
         return featurizer, featurizer.transform_dataset(dataset)
     blocks: Iterator[TextBlock] = ((texts, None) for texts in in_blocks(dataset.texts))
-    row_blocks = (crew or Crew(1)).mapped(MakeRows.from_featurizer(featurizer), blocks)
-    return featurizer, SparseRows.join(list(row_blocks))
+    return featurizer, SparseRows.join(
+        list((crew or Crew(1)).mapped(MakeRows.from_featurizer(featurizer), blocks))
+    )
 
 
 def _weights_of(dataset: Dataset) -> F32 | None:
     """Return the weights of the rows; None: all are 1."""
-    weights = dataset.labels.weights
-    return None if weights is None else weights.rows
+    return dataset.labels.weights and dataset.labels.weights.rows
 
 
 def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) -> Featurizer:
@@ -120,14 +117,14 @@ def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) 
         if dataset.rows.n_features < 1:
             raise BadData("expected instances with a feature, found none")
         return Featurizer(parameters, dataset.rows.n_features)
-    kind = default_kind(dataset)
     raise BadParameter(
-        f"features.kind: expected a kind for this data, for example {kind}, found {parameters.kind}"
+        f"features.kind: expected a kind for this data, for example {default_kind(dataset)}, "
+        f"found {parameters.kind}"
     )
 
 
+# Some texts, and their vectors if they have any.
 TextBlock: TypeAlias = tuple[Sequence[str], F32 | None]
-"""Some texts, and their vectors if they have any."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,7 @@ class MakeRows:
     n_features: int
 
     @classmethod
-    def from_featurizer(cls, featurizer: Featurizer) -> MakeRows:
+    def from_featurizer(cls, featurizer: Featurizer) -> Self:
         """Return the step that makes rows as a featurizer does."""
         return cls(featurizer.config(), featurizer.arrays(), featurizer.n_features)
 
@@ -255,10 +252,15 @@ def feature_names(
     kind = config.get("kind")
     names = chars = None
     if kind in NAMED_KINDS:
-        names = take_names(arrays)
+        names = names_in(arrays, NAMES)
     if kind in (CharsParameters.kind, WordsCharsParameters.kind):
-        chars = take_names(arrays, CHARS)
+        chars = names_in(arrays, CHARS)
     if MEAN in arrays:
-        n_words = sum(table.n_names for table in (names, chars) if table is not None)
-        return FeatureNames(names, chars, config.get("n_features", n_words))
+        return FeatureNames(
+            names,
+            chars,
+            config.get(
+                "n_features", sum(table.n_names for table in (names, chars) if table is not None)
+            ),
+        )
     return None if names is None and chars is None else FeatureNames(names, chars)

@@ -63,15 +63,17 @@ def rows_of_csr(
         )
     starts = np.array(indptr, np.int64)
     features = np.empty(len(indices), np.int32)
-    wide_indices = np.array(indices, np.int32 if indices.dtype == np.int32 else np.int64)
-    ascends, least, greatest = narrow_features(starts, wide_indices, features)
+    ascends, least, greatest = narrow_features(
+        starts, np.array(indices, np.int32 if indices.dtype == np.int32 else np.int64), features
+    )
     if not ascends:
         raise BadInstance(
             f"expected indptr to ascend from 0 to the {len(indices)} indices, found another"
         )
     if len(indices) and (least < 0 or greatest >= n_features):
-        id_range = f"{least} to {greatest}"
-        raise BadInstance(f"expected feature ids from 0 to {n_features - 1}, found {id_range}")
+        raise BadInstance(
+            f"expected feature ids from 0 to {n_features - 1}, found {least} to {greatest}"
+        )
     with np.errstate(over="ignore"):  # a number too large for 32 bits becomes infinite: refused
         narrow_values = values.astype(np.float32)
     return tidied(starts, features, narrow_values, n_features)
@@ -91,8 +93,8 @@ def tidied(indptr: I64, indices: I32, values: F32, n_features: int) -> SparseRow
     return SparseRows(indptr, indices[:n], values[:n], n_features)
 
 
+# The numbers of the norms, as kernels take them.
 NORM_CODES = {norm: code for code, norm in enumerate(get_args(Norm))}
-"""The numbers of the norms, as kernels take them."""
 
 _L2, _L1, _NONE = range(3)
 

@@ -8,17 +8,16 @@ from numpy.typing import NDArray
 
 from xylem_store import Corrupt, NameTable, name_of, names_in, take
 
+# The group of arrays that holds the table of feature names, or of words if there are also n-grams
+# of characters.
 NAMES = "features/names"
-"""The group of arrays that holds the table of feature names, or of words if there are also n-grams
-of characters.
-"""
 
+# The group of arrays that holds the table of n-grams of characters.
 CHARS = "features/chars"
-"""The group of arrays that holds the table of n-grams of characters."""
 
 
+# The name of all features of a vector, which mean nothing one by one.
 MEANING = "meaning"
-"""The name of all features of a vector, which mean nothing one by one."""
 
 
 class FeatureNames(NamedTuple):
@@ -57,11 +56,6 @@ class FeatureNames(NamedTuple):
         return self.tail is not None and feature >= self.tail
 
 
-def take_names(arrays: Mapping[str, NDArray[Any]], group: str = NAMES) -> NameTable:
-    """Return the table of names of a group. Raises Corrupt if it is missing or damaged."""
-    return names_in(arrays, group)
-
-
 def take_idf(
     arrays: Mapping[str, NDArray[Any]], name: str, n_features: int, is_used: bool
 ) -> NDArray[Any]:
@@ -79,7 +73,7 @@ def take_idf(
 
 def take_feature_names(arrays: Mapping[str, NDArray[Any]], n_features: int) -> NameTable:
     """Return the table of feature names. Raises Corrupt, also if they are not n_features."""
-    table = take_names(arrays)
+    table = names_in(arrays, NAMES)
     if table.n_names != n_features:
         raise Corrupt(NAMES, f"{n_features} names", str(table.n_names))
     return table

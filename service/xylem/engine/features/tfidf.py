@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from xylem.base import BadData, BadParameter, Crew, RowArrays, SparseRows, inverse, offsets
 from xylem.engine.features.characters import WeighedBlock, classes, in_weighed_blocks
+from xylem.engine.features.featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_of_bound
 from xylem.engine.features.parameters import TfidfParameters
 from xylem.engine.features.rows import NORM_CODES, tidied, weigh_counts, weighted_rows
 from xylem.engine.features.tables import NAMES, take_feature_names, take_idf
-from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.word_forms import WordForms, fit_forms, load_forms, words_of
 from xylem.engine.features.words import (
     NgramSpans,
@@ -43,8 +43,8 @@ from xylem_store import (
     struct_at,
 )
 
+# The name of the array of the words' weights.
 IDF = "features/idf"
-"""The name of the array of the words' weights."""
 
 
 @handle
@@ -114,19 +114,17 @@ class TfidfFeaturizer(TextFeaturizer):
         forms: WordForms | None = None,
     ) -> None:
         super().__init__(parameters, names.n_names, forms)
+        self.fitted = names, idf, forms
         self.names = names
         self.idf = idf
-        features = ngrams_a_word(*parameters.ngram_range)
-        self.text_rows = TextRows(word_rows, word_table(names, idf, parameters), features)
+        self.text_rows = TextRows(
+            word_rows, word_table(names, idf, parameters), ngrams_a_word(*parameters.ngram_range)
+        )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
-        weights = {IDF: self.idf} if self.parameters.use_idf else {}
-        return group_of(NAMES, self.names) | weights | super().arrays()
-
-    def with_parameters(self, parameters: TfidfParameters) -> "TfidfFeaturizer":
-        """Do as `TextFeaturizer.with_parameters`."""
-        return TfidfFeaturizer(parameters, self.names, self.idf, self.forms)
+        stored = group_of(NAMES, self.names) | super().arrays()
+        return stored | {IDF: self.idf} if self.parameters.use_idf else stored
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
         """Return the rows of texts with these words."""
@@ -188,16 +186,6 @@ def _look_up(
     return indptr, ids[:n], counts[:n]
 
 
-class _WordCounts(NamedTuple):
-    """The n-grams of some texts, and the texts as rows of counts.
-
-    The feature ids of the rows are the numbers of the n-grams in `ngrams`.
-    """
-
-    ngrams: NgramCounts
-    rows: SparseRows
-
-
 @dataclass(frozen=True)
 class _CountWords:
     """A step of a crew that counts the n-grams of blocks of texts.
@@ -212,8 +200,13 @@ class _CountWords:
         """Return the forms of words, None if words are not changed."""
         return load_forms(self.parameters, self.stops)
 
-    def run(self, block: WeighedBlock, forms: WordForms | None, stop: U8) -> _WordCounts:
-        """Return the counts of a block of texts."""
+    def run(
+        self, block: WeighedBlock, forms: WordForms | None, stop: U8
+    ) -> tuple[NgramCounts, SparseRows]:
+        """Return the n-grams of a block of texts, and the texts as rows of counts.
+
+        The feature ids of the rows are the numbers of the n-grams.
+        """
         chosen = self.parameters
         texts, weights = block
         words = words_of(texts, chosen, forms)
@@ -223,8 +216,9 @@ class _CountWords:
             words.word_ptr, words.end, spans.row_ptr, spans.end, chosen.lead, chosen.lead_weight
         )
         has_id = ids >= 0
-        indptr = offsets(has_id)[spans.row_ptr]
-        return _WordCounts(ngrams, tidied(indptr, ids[has_id], counts[has_id], len(ngrams.totals)))
+        return ngrams, tidied(
+            offsets(has_id)[spans.row_ptr], ids[has_id], counts[has_id], len(ngrams.totals)
+        )
 
 
 def fit_tfidf(
@@ -248,9 +242,9 @@ def fit_tfidf(
     sums = NgramSums(len(texts), weights)
     parts = list[SparseRows]()
     step = _CountWords(parameters, forms.arrays() if forms else {})
-    for counts in (crew or Crew(1)).mapped(step, in_weighed_blocks(texts, weights)):
-        ids = sums.add(counts.ngrams)
-        parts.append(counts.rows._replace(indices=ids[counts.rows.indices]))
+    for ngrams, counts in (crew or Crew(1)).mapped(step, in_weighed_blocks(texts, weights)):
+        ids = sums.add(ngrams)
+        parts.append(counts._replace(indices=ids[counts.indices]))
     if not sums.vocabulary.n:
         raise BadData("expected texts with a word of two characters, found none")
     low, high = (
@@ -282,5 +276,9 @@ def load_tfidf(
 ) -> TfidfFeaturizer:
     """Return the featurizer of a version's arrays. Raises Corrupt."""
     names = take_feature_names(arrays, n_features)
-    idf = take_idf(arrays, IDF, n_features, parameters.use_idf)
-    return TfidfFeaturizer(parameters, names, idf, load_forms(parameters, arrays))
+    return TfidfFeaturizer(
+        parameters,
+        names,
+        take_idf(arrays, IDF, n_features, parameters.use_idf),
+        load_forms(parameters, arrays),
+    )

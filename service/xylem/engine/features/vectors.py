@@ -25,8 +25,7 @@ from xylem.base import (
     load_extra,
     writeable,
 )
-from xylem.engine.features.featurizer import Featurizer
-from xylem.engine.features.text_featurizer import TextFeaturizer
+from xylem.engine.features.featurizer import Featurizer, TextFeaturizer
 from xylem_store import (
     F32,
     F64,
@@ -41,21 +40,21 @@ from xylem_store import (
     take,
 )
 
+# The prefix of the names of parameters of vectors, also in the features of a manifest.
 VECTORS = "vectors."
-"""The prefix of the names of parameters of vectors, also in the features of a manifest."""
 
+# The arrays of a version with vectors.
 MEAN = "vectors/mean"
 BASIS = "vectors/basis"
-"""The arrays of a version with vectors."""
 
 DIMS_MAX = 4096
 WEIGHT_MAX = 100.0
 
+# The source of vectors that stand beside the texts, in files and requests.
 BESIDE_TEXTS = "given"
-"""The source of vectors that stand beside the texts, in files and requests."""
 
+# The source of vectors that a sentence encoder of the version makes.
 BY_ENCODER = "encoder"
-"""The source of vectors that a sentence encoder of the version makes."""
 
 
 class VectorParameters(Parameters):
@@ -168,11 +167,11 @@ def tails_of(vectors: F32, mean: F32, basis: F32, weight: np.float32) -> F32:
 def join_tails(indptr: I64, indices: I32, values: F32, tails: F32, first: int) -> RowArrays:
     """Return rows (indptr, indices, values) with a tail each, whose features begin with `first`."""
     n_rows, dims = tails.shape
-    joined_ptr = np.empty(n_rows + 1, np.int64)
+    joined_ptr = np.zeros(n_rows + 1, np.int64)
     joined = np.empty(len(indices) + n_rows * dims, np.int32)
     joined_values = np.empty(len(joined), np.float32)
     position = 0
-    joined_ptr[0] = 0
+
     for row in range(n_rows):
         for i in range(indptr[row], indptr[row + 1]):
             joined[position] = indices[i]
@@ -186,14 +185,13 @@ def join_tails(indptr: I64, indices: I32, values: F32, tails: F32, first: int) -
     return joined_ptr, joined, joined_values
 
 
+# How often the components are multiplied with the covariance: then they hold the variance that the
+# exact ones hold, but for a thousandth, where it falls from component to component. An exact solver
+# of LAPACK has other bits for another number of processors.
 PASSES = 20
-"""How often the components are multiplied with the covariance: then they hold the variance that the
-exact ones hold, but for a thousandth, where it falls from component to component. An exact solver
-of LAPACK has other bits for another number of processors.
-"""
 
+# So many more components are followed than are wanted, which makes the last ones as exact.
 SPARE = 32
-"""So many more components are followed than are wanted, which makes the last ones as exact."""
 
 
 def fit_tail(blocks: Iterable[F32], parameters: VectorParameters) -> Tail:
@@ -218,9 +216,12 @@ def fit_tail(blocks: Iterable[F32], parameters: VectorParameters) -> Tail:
     start = np.random.default_rng(0).normal(size=(min(dims + SPARE, n_numbers), n_numbers))
     covariance = products / n_rows - np.outer(mean, mean)
     components = _principal(covariance, start)[:dims] if dims else np.empty((0, n_numbers))
-    basis = np.ascontiguousarray(components.T, np.float32)
     assert parameters.weight != "auto"
-    return Tail(read_only(mean.astype(np.float32)), read_only(basis), parameters.weight)
+    return Tail(
+        read_only(mean.astype(np.float32)),
+        read_only(np.ascontiguousarray(components.T, np.float32)),
+        parameters.weight,
+    )
 
 
 @kernel
@@ -298,10 +299,8 @@ class VectorFeaturizer(Featurizer):
     @property
     def continuation(self) -> Featurizer:
         """Do as `Featurizer.continuation`."""
-        words = self.words.continuation
-        assert isinstance(words, TextFeaturizer)
         featurizer = copy(self)
-        featurizer.words = words
+        featurizer.words = self.words.continuation
         return featurizer
 
     @property
@@ -393,8 +392,9 @@ def load_vectors(
         return words, None, None
     source = vectors.get("source")
     if source not in (BESIDE_TEXTS, BY_ENCODER):
-        expected = f"features.{VECTORS}source to be {BESIDE_TEXTS} or {BY_ENCODER}"
-        raise Corrupt("manifest", expected, source)
+        raise Corrupt(
+            "manifest", f"features.{VECTORS}source to be {BESIDE_TEXTS} or {BY_ENCODER}", source
+        )
     weight = vectors.get("weight")
     if (
         not isinstance(weight, int | float)
@@ -403,16 +403,14 @@ def load_vectors(
     ):
         raise Corrupt("manifest", f"features.{VECTORS}weight above 0", weight)
     mean = take(arrays, MEAN, "float32", (None,))
-    basis = take(arrays, BASIS, "float32", (len(mean), None))
-    tail = Tail(mean, basis, float(weight))
+    tail = Tail(mean, take(arrays, BASIS, "float32", (len(mean), None)), float(weight))
     names = _NAMES | (_ENCODER_NAMES if source == BY_ENCODER else set())
     if vectors != {**vectors, "numbers": len(mean), "dims": tail.dims} or vectors.keys() != names:
         raise Corrupt("manifest", f"features.{VECTORS}dims to be {tail.dims}", vectors)
     if source == BESIDE_TEXTS:
         return words, tail, None
     options = VectorParameters(prefix=vectors["prefix"], max_tokens=vectors["max_tokens"])
-    encoder = options.encoder(str(vectors["encoder"]), EncoderArrays.among(arrays))
-    return words, tail, encoder
+    return words, tail, options.encoder(str(vectors["encoder"]), EncoderArrays.among(arrays))
 
 
 _NAMES = {"source", "numbers", "dims", "weight"}

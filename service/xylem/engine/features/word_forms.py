@@ -1,4 +1,7 @@
-"""The forms of words: stop words are removed, the others replaced by their stems or lemmas."""
+"""The forms of words: stop words are removed, the others replaced by their stems or lemmas.
+
+Also the numbers of words in these forms.
+"""
 
 import functools
 import threading
@@ -8,31 +11,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import BadData
+from xylem.base import BadData, Growing, offsets
+from xylem.engine.features.characters import in_blocks
 from xylem.engine.features.languages import lemmas_of, stemmer_of, stop_list
+from xylem.engine.features.ngram_counts import Vocabulary, count_ids
 from xylem.engine.features.parameters import WordParameters
-from xylem.engine.features.tables import take_names
 from xylem.engine.features.words import Words, split_words, texts_between
-from xylem_store import I64, U8, NameTable, all_names, build_names, group_of, kernel
+from xylem_store import I32, I64, U8, NameTable, all_names, build_names, group_of, kernel, names_in
 
 _SPACE = 32
 
+# The group of arrays that holds the table of stop words.
 STOPS = "features/stops"
-"""The group of arrays that holds the table of stop words."""
 
 FORMS_MAX = 1 << 16  # the most words whose forms are cached; the least recently used are dropped
+# A longer word is its own form, because the time of stemmers grows with the square of its length.
 WORD_BYTES_MAX = 100
-"""A longer word is its own form, because the time of stemmers grows with the square of its length.
-"""
 
+# How many items (feature ids) a character counts as, if its word may have to be stemmed, or
+# its lemma looked up.
+#
+# To stem a word that is not cached takes up to 15 us a character (Arabic, words of two letters), to
+# find its lemma up to 40 us (Finnish and Russian, words of twenty letters); in most languages 2 to
+# 8.
 STEM_ITEMS = 16
 LEMMA_ITEMS = 64
-"""How many items (feature ids) a character counts as, if its word may have to be stemmed, or
-its lemma looked up.
-
-To stem a word that is not cached takes up to 15 us a character (Arabic, words of two letters), to
-find its lemma up to 40 us (Finnish and Russian, words of twenty letters); in most languages 2 to 8.
-"""
 
 
 class WordForms:
@@ -64,12 +67,21 @@ class WordForms:
         form_of = self._cached_form
         spellings = data.split(b" ")  # faster than slices, if there is a space between all words
         if len(spellings) != len(words.start):
-            spans = zip(words.start.tolist(), words.end.tolist(), strict=True)
-            spellings = [data[start:end] for start, end in spans]
+            spellings = [
+                data[start:end]
+                for start, end in zip(words.start.tolist(), words.end.tolist(), strict=True)
+            ]
         forms = [form_of(word) if len(word) <= WORD_BYTES_MAX else word for word in spellings]
         sizes = np.fromiter(map(len, forms), np.int64, len(forms))
-        joined = np.frombuffer(b"".join(forms), np.uint8)
-        return Words(*_replace_words(words.word_ptr, words.start, words.end, joined, sizes))
+        return Words(
+            *_replace_words(
+                words.word_ptr,
+                words.start,
+                words.end,
+                np.frombuffer(b"".join(forms), np.uint8),
+                sizes,
+            )
+        )
 
     def _form(self, word: bytes) -> bytes:
         if word in self._stops:
@@ -158,20 +170,24 @@ def load_forms(
     """
     if not _change_words(parameters):
         return None
-    stops = build_names([]) if parameters.stop_words is None else take_names(arrays, stop_words)
-    return WordForms(stops, *_reform_of(parameters))
+    return WordForms(
+        build_names([]) if parameters.stop_words is None else names_in(arrays, stop_words),
+        *_reform_of(parameters),
+    )
 
 
 class WordReader:
     """Finds the words of texts as a version's parameters and arrays say.
 
     forms  makes stems or lemmas of words, and leaves out stop words; None: words are not changed
+
+    It takes what `load_forms` takes, and raises as it does.
     """
 
     def __init__(
         self, parameters: WordParameters, arrays: Mapping[str, NDArray[Any]], stop_words: str
     ) -> None:
-        """Take what `load_forms` takes, and raise as it does."""
+
         self.parameters = parameters
         self.forms = load_forms(parameters, arrays, stop_words)
 
@@ -201,3 +217,51 @@ def _reform_of(parameters: WordParameters) -> tuple[Callable[[str], str] | None,
         return None, 1
     lemma = lemmas_of(parameters.lemmas)
     return (lambda word: lemma(word).lower()) if parameters.lowercase else lemma, LEMMA_ITEMS
+
+
+class WordNumbers:
+    """Numbers the words of texts in the order of their first appearance.
+
+    stops  the stop words, which have no numbers
+
+    Raises as `fit_forms`.
+    """
+
+    def __init__(self, parameters: WordParameters) -> None:
+
+        self._parameters = parameters
+        self._forms = fit_forms(parameters)
+        self._vocabulary = Vocabulary()
+        self.stops: NameTable = build_names([]) if self._forms is None else self._forms.stops
+
+    @property
+    def n(self) -> int:
+        """The number of words so far."""
+        return self._vocabulary.n
+
+    def read(self, texts: Sequence[str]) -> tuple[I64, I32]:
+        """Return (ptr, ids): text i has the words ids[ptr[i] : ptr[i + 1]]; new words are added.
+
+        A word that is too long to have a number is -1.
+        """
+        ids = Growing(np.int32)
+        sizes = Growing(np.int64)
+        for block in in_blocks(texts):
+            words = words_of(block, self._parameters, self._forms)
+            ids.extend(self._vocabulary.add(words.utf8, words.start, words.end))
+            sizes.extend(np.diff(words.word_ptr))
+        return offsets(sizes.finish()), ids.finish()
+
+    def add(self, words: Sequence[str]) -> I32:
+        """Return the numbers of words in their forms; new words are added."""
+        encoded = [word.encode() for word in words]
+        ends = offsets(list(map(len, encoded)))
+        return self._vocabulary.add(np.frombuffer(b"".join(encoded), np.uint8), ends[:-1], ends[1:])
+
+    def count(self, ptr: I64, ids: I32) -> I64:
+        """Return in how many texts each word so far stands; `ptr` and `ids` as `read` has them."""
+        return count_ids(ids, ptr, self.n)[0]
+
+    def words(self) -> list[str]:
+        """Return the words so far, in the order of their numbers."""
+        return self._vocabulary.names(np.arange(self.n))

@@ -70,8 +70,8 @@ def split_words(texts: Sequence[str], reading: TextReading) -> Words:
     return Words(*split(*encoded(texts, reading), classes(reading.unicode)))
 
 
+# The weight of a pair of words beside the words, with `bigrams`.
 PAIR_WEIGHT = np.float32(0.5)
-"""The weight of a pair of words beside the words, with `bigrams`."""
 
 
 def ngrams_a_word(ngram_min: int, ngram_max: int) -> int:

@@ -15,11 +15,9 @@ from xylem.base import BadInstance, BadModel, BadParameter
 from xylem.extras.encoder.folder import CONFIG, read_folder
 from xylem_store import F32, EncoderArrays, json_array, read_json_array
 
-MAX_TOKENS = 128
-"""How many tokens of a text are read, unless another number is chosen."""
+MAX_TOKENS = 128  # how many tokens of a text are read, unless another number is chosen
 
-DIMS_MAX = 4096
-"""The longest vector."""
+DIMS_MAX = 4096  # the longest vector
 
 SENTENCE = "sentence_embedding"
 """The name that exporters give to an output with a vector for the whole text."""
@@ -71,8 +69,9 @@ class Encoder:
             graph_input.name: (_INPUTS[graph_input.name], _INTEGERS[graph_input.type])
             for graph_input in self._session.get_inputs()
         }
-        pooling = read_json_array(arrays.by_name, CONFIG).get("pooling")
-        self._output, self.pooling = _choose_output(self._session.get_outputs(), pooling)
+        self._output, self.pooling = _choose_output(
+            self._session.get_outputs(), read_json_array(arrays.by_name, CONFIG).get("pooling")
+        )
         self.dims = 0  # until a text has been encoded
         try:
             self.dims = len(self.encode(_PROBE * max_tokens))
@@ -91,11 +90,13 @@ class Encoder:
             tokens = self._tokenizer.encode(self._prefix + text)
             if not tokens.ids:
                 return np.zeros(self.dims, np.float32)
-            feeds = {
-                name: np.array([getattr(tokens, field)], dtype)
-                for name, (field, dtype) in self._inputs.items()
-            }
-            output = self._session.run([self._output], feeds)[0][0]
+            output = self._session.run(
+                [self._output],
+                {
+                    name: np.array([getattr(tokens, field)], dtype)
+                    for name, (field, dtype) in self._inputs.items()
+                },
+            )[0][0]
         except Exception as error:  # onnxruntime and tokenizers have no common class of errors
             raise BadInstance(
                 f"expected an encoder that encodes the text, found {_first_line(error)}"
@@ -142,8 +143,9 @@ def read_encoder(folder: Path, pooling: str | None = None) -> tuple[EncoderArray
         encoder = Encoder(arrays)
     except BadModel as error:
         raise BadModel(f"{folder}: {error}") from error
-    config = {"dims": encoder.dims, "pooling": encoder.pooling}
-    return arrays._replace(config=json_array(CONFIG, config)), encoder
+    return arrays._replace(
+        config=json_array(CONFIG, {"dims": encoder.dims, "pooling": encoder.pooling})
+    ), encoder
 
 
 def library_versions() -> dict[str, str]:
@@ -194,8 +196,7 @@ def _choose_output(outputs: Any, pooling: object) -> tuple[str, str]:
 
     pooling  as requested; None: the graph's own output for the text, which must have its usual name
     """
-    names = [output.name for output in outputs]
-    if pooling is None and SENTENCE in names:
+    if pooling is None and SENTENCE in [output.name for output in outputs]:
         pooling = "output"
     if pooling not in _RANKS:
         raise BadModel(

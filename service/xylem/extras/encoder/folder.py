@@ -19,8 +19,7 @@ from xylem_store import U8, EncoderArrays, json_array
 FILE_BYTES_MAX = (1 << 31) - 1
 """The longest file: no message of protobuf, the format of ONNX, can be longer."""
 
-CONFIG = "encoder/config"
-"""The array with the pooling, and the length of a vector once it is known."""
+CONFIG = "encoder/config"  # the array with the pooling, and the length of a vector once it is known
 
 _CONFIG_BYTES_MAX = 1 << 20
 _POOLING = Path("1_Pooling", "config.json")
@@ -36,10 +35,14 @@ def read_folder(folder: Path, pooling: str | None = None) -> EncoderArrays:
     Raises BadModel, which names the file that is missing or cannot be used.
     """
     graphs = (folder / "model.onnx", folder / "onnx" / "model.onnx")
-    graph = graphs[0] if graphs[0].is_file() else graphs[1]
     return EncoderArrays(
         config=json_array(CONFIG, {"pooling": pooling or _pooling_of(folder)}),
-        model=_read(folder, graph, "model.onnx or onnx/model.onnx", FILE_BYTES_MAX),
+        model=_read(
+            folder,
+            graphs[0] if graphs[0].is_file() else graphs[1],
+            "model.onnx or onnx/model.onnx",
+            FILE_BYTES_MAX,
+        ),
         tokenizer=_read(folder, folder / "tokenizer.json", "tokenizer.json", FILE_BYTES_MAX),
     )
 

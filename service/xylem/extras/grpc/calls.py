@@ -56,8 +56,11 @@ def read_call(content: bytes, method: Method) -> tuple[str, list[tuple[bytes, by
     path = method.path.format(_model(call, method.model)) if method.model else method.path
     if method.name == "ModelInfer":
         body, n_json = tensor_body(call)
-        media = b"content-type", b"application/octet-stream"
-        return path, [media, (HEADER.encode(), b"%d" % n_json)], body
+        return (
+            path,
+            [(b"content-type", b"application/octet-stream"), (HEADER.encode(), b"%d" % n_json)],
+            body,
+        )
     body = orjson.dumps({"ready": call.ready}) if method.name == "RepositoryIndex" else b""
     return path, [(b"content-type", b"application/json")], body
 
@@ -81,7 +84,9 @@ def write_answer(answer: bytes, method: Method, n_json: int | None) -> bytes:
         message = tensor_message(answer, n_json)
     else:
         value = orjson.loads(answer or b"{}")
-        fields = {"models": value} if isinstance(value, list) else value
-        response = message_class(f"{method.name}Response")()
-        message = ParseDict(fields, response, ignore_unknown_fields=True)
+        message = ParseDict(
+            {"models": value} if isinstance(value, list) else value,
+            message_class(f"{method.name}Response")(),
+            ignore_unknown_fields=True,
+        )
     return bytes(message.SerializeToString())

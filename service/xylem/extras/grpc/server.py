@@ -45,11 +45,11 @@ STATUS_CODES = {
 
 _OK = 200
 _UNAVAILABLE = 503
+# metadata of a call that are headers of its request; all others are ignored
 _HEADERS = {"authorization", "traceparent", "tracestate", "x-request-id", KEY_HEADER}
-"""Metadata of a call that are headers of its request; all others are ignored."""
 
+# headers of an answer that say something of HTTP; all others are metadata at the call's end
 _OF_HTTP = {b"connection", b"content-length", b"content-type", b"vary", HEADER.encode()}
-"""Headers of an answer that say something of HTTP; all others are metadata at the call's end."""
 
 DETAIL_CHARACTERS_MAX = 600  # of a refusal; clients take 8 KiB, a character may need 12 bytes
 CALLS_A_REQUEST = 2  # calls for each request in flight: some only wait for clients to read
@@ -71,8 +71,9 @@ def receives_calls(app: App, infer: App) -> App:
         if method is None:
             await app(scope, receive, send)
             return
-        content = (await receive())["body"]
-        scope["path"], headers, body = await _converted(read_call, content, method)
+        scope["path"], headers, body = await _converted(
+            read_call, (await receive())["body"], method
+        )
         scope["headers"] += headers
 
         async def receive_body() -> Message:
@@ -106,15 +107,18 @@ class InferenceServer:
             ),
             maximum_concurrent_rpcs=CALLS_A_REQUEST * settings.limits.requests_max,
         )
-        handlers = {
-            method.name: grpc.stream_unary_rpc_method_handler(partial(self._answer, method))
-            for method in METHODS
-        }
-        handler = grpc.method_handlers_generic_handler(SERVICE, handlers)
+        handler = grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                method.name: grpc.stream_unary_rpc_method_handler(partial(self._answer, method))
+                for method in METHODS
+            },
+        )
         self._server.add_generic_rpc_handlers((handler,))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        services = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(services, self._server)
+        reflection.enable_server_reflection(
+            (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
         await self.report_health()
         url = url_of(settings.host.strip("[]").replace("*", "::"), settings.grpc_port or 0)
         self._server.add_insecure_port(url.removeprefix("http://"))
@@ -122,19 +126,21 @@ class InferenceServer:
 
     async def report_health(self) -> None:
         """Answer health checks by whether calls should be sent here now."""
-        states = health_pb2.HealthCheckResponse
-        status = states.SERVING if self._app.state.services.ready else states.NOT_SERVING
+        status = (
+            health_pb2.HealthCheckResponse.SERVING
+            if self._app.state.services.ready
+            else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
         for service in ("", SERVICE):
             await self._health.set(service, status)
 
     async def stop(self) -> None:
         """Take no more calls, and complete those in flight within the time for requests."""
-        seconds = self._settings.shutdown_seconds
         await self._health.enter_graceful_shutdown()
-        stopping = asyncio.create_task(self._server.stop(seconds))
+        stopping = asyncio.create_task(self._server.stop(self._settings.shutdown_seconds))
         await asyncio.sleep(STOP_SECONDS)
         if self._calls:
-            await asyncio.wait(self._calls, timeout=seconds)
+            await asyncio.wait(self._calls, timeout=self._settings.shutdown_seconds)
         await self._server.stop(None)  # a call that watches the health does not end by itself
         await stopping
 
@@ -165,8 +171,11 @@ class InferenceServer:
         if status == _OK:
             context.set_trailing_metadata(metadata)
             length = headers.get(HEADER.encode())
-            n_json = None if length is None else int(length)
-            return bytes(await _converted(write_answer, content, method, n_json))
+            return bytes(
+                await _converted(
+                    write_answer, content, method, None if length is None else int(length)
+                )
+            )
         if status == _UNAVAILABLE and method.name.endswith("Ready"):
             return b""  # the message says no
         problem = orjson.loads(content)
@@ -176,11 +185,14 @@ class InferenceServer:
             for name, value in metadata
             if name == "retry-after"
         ]
-        code = STATUS_CODES.get(status, grpc.StatusCode.UNKNOWN)
         # a message has no binary_data_size
         detail = problem["detail"].replace(".parameters.binary_data_size", "")
         metadata.append(("xylem-code", problem["code"]))
-        await context.abort(code, detail[:DETAIL_CHARACTERS_MAX], tuple(metadata))
+        await context.abort(
+            STATUS_CODES.get(status, grpc.StatusCode.UNKNOWN),
+            detail[:DETAIL_CHARACTERS_MAX],
+            tuple(metadata),
+        )
         return b""
 
 
@@ -207,6 +219,8 @@ def _scope_of(method: Method, metadata: Iterable[tuple[str, str]]) -> Message:
 
 async def _converted(convert: Callable[..., Any], content: bytes, *arguments: Any) -> Any:
     """Return what `convert` makes of a content; a long one is not for the event loop."""
-    if len(content) <= LONG_BYTES:
-        return convert(content, *arguments)
-    return await asyncio.to_thread(convert, content, *arguments)
+    return (
+        convert(content, *arguments)
+        if len(content) <= LONG_BYTES
+        else await asyncio.to_thread(convert, content, *arguments)
+    )

@@ -37,7 +37,7 @@ def tensor_body(call: Any) -> tuple[bytes, int]:
         ).with_path("raw_input_contents")
     parts = [_binary(call, i) for i in range(len(call.inputs))]
     parameters = {name: _value(name, value) for name, value in call.parameters.items()}
-    request: dict[str, Any] = {
+    request = {
         "parameters": parameters | {"binary_data_output": n_raw > 0},
         "inputs": [
             {
@@ -56,7 +56,6 @@ def tensor_body(call: Any) -> tuple[bytes, int]:
 
 
 def _binary(call: Any, index: int) -> bytes:
-    """Return the elements of an input as binary data."""
     tensor = call.inputs[index]
     place = f"inputs[{index}].contents"
     if call.raw_input_contents:
@@ -82,8 +81,7 @@ def _value(name: str, parameter: Any) -> Any:
     kind = parameter.WhichOneof("parameter_choice")
     value: Any = None if kind is None else getattr(parameter, kind)
     if kind == "double_param" and not math.isfinite(value):
-        fault = f"expected a finite number, found {value}"
-        raise BadRequest(fault).with_path(f"parameters.{name}")
+        raise BadRequest(f"expected a finite number, found {value}").with_path(f"parameters.{name}")
     try:
         return orjson.loads(value) if kind == "string_param" else value
     except orjson.JSONDecodeError:
@@ -108,8 +106,9 @@ def tensor_message(answer: bytes, n_json: int | None) -> Any:
         tensor = message.outputs.add(name=output["name"], datatype=datatype, shape=output["shape"])
         if n_json is None:
             data = output["data"]
-            elements = [text.encode() for text in data] if datatype == "BYTES" else data
-            getattr(tensor.contents, FIELDS[datatype]).extend(elements)
+            getattr(tensor.contents, FIELDS[datatype]).extend(
+                [text.encode() for text in data] if datatype == "BYTES" else data
+            )
         else:
             end = start + output["parameters"]["binary_data_size"]
             message.raw_output_contents.append(answer[start:end])

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from xylem.base import BadModel, what_is
 
 
-class ModelFile:
+class ModelFile(NamedTuple):
     """A file of a foreign model in memory, with methods that check and refuse what it contains."""
 
-    def __init__(self, path: Path, data: bytes) -> None:
-        self.path = path
-        self.data = data
+    path: Path
+    data: bytes
 
     def fault(self, expected: str, actual: object) -> BadModel:
         """Return an error that names the file, what was expected in it and what is in it."""
@@ -84,35 +84,31 @@ class ModelFiles:
         return SavedSettings(file, file.json_object(file.data))
 
 
-class SavedSettings:
+class SavedSettings(NamedTuple):
     """The JSON object in a file; each method returns a field after a check."""
 
-    def __init__(self, file: ModelFile, fields: dict[str, Any]) -> None:
-        self.file = file
-        self.fields = fields
+    file: ModelFile
+    fields: dict[str, Any]
+
+    def _field(self, name: str, expected: str, fits: Callable[[Any], bool]) -> Any:
+        value = self.fields.get(name)
+        self.file.expect(fits(value), f"{name} to be {expected}", value)
+        return value
 
     def integer(self, name: str, low: int, high: int) -> int:
         """Return a field that is an integer from `low` to `high`; raise BadModel otherwise."""
-        value = self.fields.get(name)
-        fits = type(value) is int and low <= value <= high
-        self.file.expect(fits, f"{name} to be an integer from {low} to {high}", value)
-        return int(self.fields[name])
+        expected = f"an integer from {low} to {high}"
+        return int(self._field(name, expected, lambda x: type(x) is int and low <= x <= high))
 
     def number(self, name: str) -> float:
         """Return a field that is a number; raise BadModel otherwise."""
-        value = self.fields.get(name)
-        is_number = type(value) in (int, float)
-        self.file.expect(is_number, f"{name} to be a finite number", value)
-        return float(self.fields[name])
+        return float(self._field(name, "a finite number", lambda x: type(x) in (int, float)))
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """Return a field that is one of the texts `choices`; raise BadModel otherwise."""
-        value = self.fields.get(name)
-        self.file.expect(value in choices, f"{name} to be one of {', '.join(choices)}", value)
-        return str(value)
+        return str(self._field(name, f"one of {', '.join(choices)}", lambda x: x in choices))
 
     def inner(self, name: str) -> SavedSettings:
         """Return a field that is a JSON object; raise BadModel otherwise."""
-        value = self.fields.get(name)
-        self.file.expect(type(value) is dict, f"{name} to be an object", value)
-        return SavedSettings(self.file, self.fields[name])
+        fields = self._field(name, "an object", lambda x: type(x) is dict)
+        return SavedSettings(self.file, fields)

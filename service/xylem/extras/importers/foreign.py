@@ -11,11 +11,9 @@ from xylem.engine import Norm
 from xylem.extras.importers.files import ModelFile
 from xylem_store import F32, I64, Chunk, Link, Tree
 
-DEPTH_MAX = 1000
-"""The most levels of a tree."""
+DEPTH_MAX = 1000  # the most levels of a tree
 
-IDS_MAX = (1 << 31) - 2
-"""The most labels, features or nodes of an imported model."""
+IDS_MAX = (1 << 31) - 2  # the most labels, features or nodes of an imported model
 
 Setting = bool | int | float | str | None
 
@@ -73,14 +71,21 @@ def check_columns(
     file: ModelFile, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], n_rows: int
 ) -> None:
     """Raise BadModel unless the arrays are a sparse matrix by columns, of `n_rows` rows."""
-    is_ascending = len(indptr) > 0 and indptr[0] == 0 and not bool((indptr[1:] < indptr[:-1]).any())
-    file.expect(is_ascending, "offsets of columns that ascend from 0", "others")
-    has_same_lengths = int(indptr[-1]) == len(indices) == len(values)
     file.expect(
-        has_same_lengths, f"{indptr[-1]} row ids and values", f"{len(indices)} and {len(values)}"
+        len(indptr) > 0 and indptr[0] == 0 and not bool((indptr[1:] < indptr[:-1]).any()),
+        "offsets of columns that ascend from 0",
+        "others",
     )
-    is_in_range = len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_rows)
-    file.expect(is_in_range, f"row ids from 0 to {n_rows - 1}", "others")
+    file.expect(
+        int(indptr[-1]) == len(indices) == len(values),
+        f"{indptr[-1]} row ids and values",
+        f"{len(indices)} and {len(values)}",
+    )
+    file.expect(
+        len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_rows),
+        f"row ids from 0 to {n_rows - 1}",
+        "others",
+    )
 
 
 def finite_weights(file: ModelFile, values: NDArray[Any]) -> F32:
@@ -135,7 +140,6 @@ def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, I64], Ch
     of the chunks.
     """
     order, parent = _breadth_first(file, branches)
-    n_nodes = len(branches.label)
     is_needed = branches.label >= 0
     for nodes in reversed(order[1:]):
         parents = parent[nodes[is_needed[nodes]]]
@@ -143,10 +147,13 @@ def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, I64], Ch
             not bool((branches.label[parents] >= 0).any()), "labels at leaves only", "an inner one"
         )
         is_needed[parents] = True
-    root_is_inner = len(order) > 1 and bool(is_needed[branches.root])
-    file.expect(root_is_inner, "a tree of at least one label below its root", "none")
+    file.expect(
+        len(order) > 1 and bool(is_needed[branches.root]),
+        "a tree of at least one label below its root",
+        "none",
+    )
     nodes = np.concatenate([level[is_needed[level]] for level in order])
-    n_children = np.bincount(parent[nodes[1:]], minlength=n_nodes)[nodes]
+    n_children = np.bincount(parent[nodes[1:]], minlength=len(branches.label))[nodes]
     child_ptr = 1 + offsets(n_children)
     labels = branches.label[nodes]
     leaf_labels = labels[labels >= 0]
@@ -167,16 +174,20 @@ def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[I64], I64]
     n_nodes = len(label)
     file.expect(0 < n_nodes < IDS_MAX, f"1 to {IDS_MAX} nodes", n_nodes)
     file.expect(0 <= root < n_nodes, f"a root below {n_nodes}", root)
-    is_in_range = len(child) == 0 or (child.min() >= 0 and child.max() < n_nodes)
-    file.expect(is_in_range, f"children below {n_nodes}", "others")
+    file.expect(
+        len(child) == 0 or (child.min() >= 0 and child.max() < n_nodes),
+        f"children below {n_nodes}",
+        "others",
+    )
     parent = np.full(n_nodes, -1)
     reached = np.zeros(n_nodes, np.bool_)
     level = np.array([root])
     order: list[I64] = []
     while len(level):
-        fault = "every node to be reached once from the root"
         file.expect(
-            not bool(reached[level].any()) and len(np.unique(level)) == len(level), fault, "a loop"
+            not bool(reached[level].any()) and len(np.unique(level)) == len(level),
+            "every node to be reached once from the root",
+            "a loop",
         )
         file.expect(len(order) < DEPTH_MAX, f"at most {DEPTH_MAX} levels", "more")
         reached[level] = True
@@ -232,5 +243,9 @@ class Nested:
     @property
     def branches(self) -> Branches:
         """Return the shape of the tree."""
-        child = np.array([node for nodes in self.children for node in nodes], np.int64)
-        return Branches(offsets(map(len, self.children)), child, np.array(self.labels, np.int64), 0)
+        return Branches(
+            offsets(map(len, self.children)),
+            np.array([node for nodes in self.children for node in nodes], np.int64),
+            np.array(self.labels, np.int64),
+            0,
+        )

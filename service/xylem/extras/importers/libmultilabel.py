@@ -17,7 +17,6 @@ from xylem.extras.importers.foreign import (
     ForeignColumns,
     Imported,
     Nested,
-    Setting,
     check_columns,
     chunk_of_columns,
     plant,
@@ -43,14 +42,20 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
     """
     file = files.read("linear_pipeline.pickle" if files.path.is_dir() else "")
     pipeline = read_pickle(file)
-    is_pipeline = type(pipeline) is dict and pipeline.keys() == {"preprocessor", "model"}
-    file.expect(is_pipeline, "a dict of preprocessor and model", type(pipeline).__name__)
+    file.expect(
+        type(pipeline) is dict and pipeline.keys() == {"preprocessor", "model"},
+        "a dict of preprocessor and model",
+        type(pipeline).__name__,
+    )
     model = pipeline["model"]
     models = [model]
     if type(model) is Stub and model.name == f"{_MODULE}.tree.EnsembleTreeModel":
         models = _state(file, model, model.name, ("tree_models",))["tree_models"]
-        fits = type(models) is list and 0 < len(models) <= TREES_MAX
-        file.expect(fits, f"a list of 1 to {TREES_MAX} tree models", type(models).__name__)
+        file.expect(
+            type(models) is list and 0 < len(models) <= TREES_MAX,
+            f"a list of 1 to {TREES_MAX} tree models",
+            type(models).__name__,
+        )
     tree_facts = []
     n_bytes = 0
     for item in models:
@@ -64,9 +69,11 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
         file.expect(n_bytes <= len(file.data), "arrays of its own for each tree", "shared ones")
         tree_facts.append(_read_tree(file, tree_model, columns, n_tree_features))
     trees, n_features, n_labels = zip(*tree_facts, strict=True)
-    are_alike = len(set(n_features)) == 1 and len(set(n_labels)) == 1
-    file.expect(are_alike, "trees of the same features and labels", "others")
-    settings: dict[str, Setting] = {"trees": len(trees), "prob_A": SLOPE}
+    file.expect(
+        len(set(n_features)) == 1 and len(set(n_labels)) == 1,
+        "trees of the same features and labels",
+        "others",
+    )
     return Imported(
         trees=list(trees),
         link="logistic",
@@ -74,7 +81,7 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
         all_labels=True,
         n_features=n_features[0],
         norm="none",
-        settings=settings,
+        settings={"trees": len(trees), "prob_A": SLOPE},
     )
 
 
@@ -83,8 +90,11 @@ def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) ->
 
     Raises BadModel for another object, and for an instance without one of the attributes `keys`.
     """
-    fits = type(item) is Stub and item.is_call and item.name == name and type(item.state) is dict
-    file.expect(fits, f"an instance of {name}", describe(item))
+    file.expect(
+        type(item) is Stub and item.is_call and item.name == name and type(item.state) is dict,
+        f"an instance of {name}",
+        describe(item),
+    )
     missing = [key for key in keys if key not in item.state]
     file.expect(not missing, f"{name} to have {', '.join(keys)}", f"no {', '.join(missing)}")
     state: dict[str, Any] = item.state
@@ -152,9 +162,10 @@ class _Collector(Nested):
         state = self._node(item)
         index = state["index"]
         children = state["children"]
-        is_valid_index = type(index) is int and 0 <= index < len(self._starts) - 1
         self.file.expect(
-            is_valid_index and type(children) is list, "an index and children", describe(index)
+            type(index) is int and 0 <= index < len(self._starts) - 1 and type(children) is list,
+            "an index and children",
+            describe(index),
         )
         first = int(self._starts[index])
         last = int(self._starts[index + 1])
@@ -168,8 +179,11 @@ class _Collector(Nested):
 
     def _labels_of(self, item: Any) -> NDArray[Any]:
         labels = _array(self.file, self._node(item)["label_map"], "i")
-        is_in_range = len(labels) == 0 or (labels.min() >= 0 and labels.max() < IDS_MAX)
-        self.file.expect(is_in_range, f"labels from 0 to {IDS_MAX}", "others")
+        self.file.expect(
+            len(labels) == 0 or (labels.min() >= 0 and labels.max() < IDS_MAX),
+            f"labels from 0 to {IDS_MAX}",
+            "others",
+        )
         return labels
 
     def _node(self, item: Any) -> dict[str, Any]:
@@ -185,8 +199,11 @@ def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
         file, item, f"{_MODULE}.linear.FlatModel", ("weights", "bias", "thresholds")
     )
     bias = flat_model["bias"]
-    is_bias = type(bias) in (int, float) and abs(bias) <= BIAS_MAX
-    file.expect(is_bias, f"a bias from {-BIAS_MAX} to {BIAS_MAX}", describe(bias))
+    file.expect(
+        type(bias) in (int, float) and abs(bias) <= BIAS_MAX,
+        f"a bias from {-BIAS_MAX} to {BIAS_MAX}",
+        describe(bias),
+    )
     thresholds = flat_model["thresholds"]
     file.expect(
         type(thresholds) is int and thresholds == 0, "thresholds of 0", describe(thresholds)
@@ -195,8 +212,12 @@ def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
     is_matrix = type(weights) is Stub and re.fullmatch(
         r"scipy\.sparse\..*\.csc_matrix", weights.name
     )
-    name = weights.name if is_matrix else "scipy.sparse.csc_matrix"
-    matrix = _state(file, weights, name, ("_shape", "indptr", "indices", "data"))
+    matrix = _state(
+        file,
+        weights,
+        weights.name if is_matrix else "scipy.sparse.csc_matrix",
+        ("_shape", "indptr", "indices", "data"),
+    )
     shape = matrix["_shape"]
     fits = type(shape) is tuple and all(type(size) is int and 0 < size < IDS_MAX for size in shape)
     file.expect(fits and len(shape) == 2, f"a matrix of two sizes below {IDS_MAX}", "others")
@@ -227,18 +248,32 @@ def _array(file: ModelFile, item: Any, kind: str) -> NDArray[Any]:
         describe(item),
     )
     data, dtype, shape, order = item.args
-    is_dtype = type(dtype) is Stub and dtype.is_call and dtype.name == "numpy.dtype"
     file.expect(
-        is_dtype and type(dtype.args) is tuple and len(dtype.args) > 0,
+        type(dtype) is Stub
+        and dtype.is_call
+        and dtype.name == "numpy.dtype"
+        and type(dtype.args) is tuple
+        and len(dtype.args) > 0,
         "a type of numpy",
         describe(dtype),
     )
     code = dtype.args[0]
-    state = dtype.state
-    is_little_endian = type(state) is tuple and len(state) > 1 and state[1] == "<"
-    is_known_type = type(code) is str and code in _DTYPES and code[0] == kind and is_little_endian
-    file.expect(is_known_type, f"numbers of type {kind}4 or {kind}8, little-endian", describe(code))
-    is_divisible = type(data) in (bytes, bytearray) and len(data) % int(code[1]) == 0
-    fits = is_divisible and order in ("C", "F") and shape == (len(data) // int(code[1]),)
-    file.expect(fits, "an array in one dimension", "another")
+    file.expect(
+        type(code) is str
+        and code in _DTYPES
+        and code[0] == kind
+        and type(dtype.state) is tuple
+        and len(dtype.state) > 1
+        and dtype.state[1] == "<",
+        f"numbers of type {kind}4 or {kind}8, little-endian",
+        describe(code),
+    )
+    file.expect(
+        type(data) in (bytes, bytearray)
+        and len(data) % int(code[1]) == 0
+        and order in ("C", "F")
+        and shape == (len(data) // int(code[1]),),
+        "an array in one dimension",
+        "another",
+    )
     return np.frombuffer(data, _DTYPES[code])

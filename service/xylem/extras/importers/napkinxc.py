@@ -28,7 +28,6 @@ from xylem.extras.importers.foreign import (
     Branches,
     ForeignColumns,
     Imported,
-    Setting,
     check_columns,
     chunk_of_columns,
     plant,
@@ -63,23 +62,23 @@ def read_napkinxc(files: ModelFiles) -> Imported:
     columns, link, n_features = _read_scorers(weights_file, len(branches.label), bias)
     root = branches.root
     if columns.indptr[root] < columns.indptr[root + 1] or columns.bias[root] != CONSTANT:
-        child_ptr = np.append(branches.child_ptr, len(branches.child) + 1)
-        child = np.append(branches.child, root)
-        label = np.append(branches.label, -1)
-        branches = Branches(child_ptr, child, label, len(branches.label))
+        branches = Branches(
+            np.append(branches.child_ptr, len(branches.child) + 1),
+            np.append(branches.child, root),
+            np.append(branches.label, -1),
+            len(branches.label),
+        )
     tree = plant(
         tree_file, branches, lambda _, children: chunk_of_columns(weights_file, columns, children)
     )
-    n_labels = 1 + int(branches.label.max())
-    facts: dict[str, Setting] = {"version": version, "bias": bias, "norm": has_norm}
     return Imported(
         trees=[tree],
         link=link,
-        n_labels=n_labels,
+        n_labels=1 + int(branches.label.max()),
         all_labels=False,
         n_features=n_features,
         norm="l2" if has_norm else "none",
-        settings=facts,
+        settings={"version": version, "bias": bias, "norm": has_norm},
     )
 
 
@@ -165,19 +164,26 @@ def _read_tree(file: ModelFile) -> Branches:
     root = reader.integer(0, n_nodes - 1, "a root")
     parent = reader.array("<i4", n_nodes).astype(np.int64)
     reader.done()
-    in_order = bool((nodes[:, 0] == np.arange(n_nodes)).all())
-    file.expect(in_order, f"nodes numbered from 0 to {n_nodes - 1}", "others")
+    file.expect(
+        bool((nodes[:, 0] == np.arange(n_nodes)).all()),
+        f"nodes numbered from 0 to {n_nodes - 1}",
+        "others",
+    )
     labels = nodes[:, 1]
     file.expect(labels.min() >= -1, "labels from 0, or -1", int(labels.min()))
     n_leaves = int(np.count_nonzero(labels >= 0))
     file.expect(n_leaves == n_labels, f"{n_labels} labels", n_leaves)
-    has_one_root = parent[root] == -1 and int(np.count_nonzero(parent < 0)) == 1
     file.expect(
-        has_one_root and parent.max() < n_nodes, "a parent for each node but the root", "others"
+        parent[root] == -1 and int(np.count_nonzero(parent < 0)) == 1 and parent.max() < n_nodes,
+        "a parent for each node but the root",
+        "others",
     )
-    child_ptr = offsets(np.bincount(parent[parent >= 0], minlength=n_nodes))
-    child = np.argsort(parent, kind="stable")[1:]
-    return Branches(child_ptr, child, labels, root)
+    return Branches(
+        offsets(np.bincount(parent[parent >= 0], minlength=n_nodes)),
+        np.argsort(parent, kind="stable")[1:],
+        labels,
+        root,
+    )
 
 
 def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> tuple[ForeignColumns, Link, int]:
@@ -238,8 +244,11 @@ def _read_vector(reader: _Reader) -> tuple[I64, F32, int]:
         pairs = reader.array(_PAIR, n_nonzero)
         index = pairs["index"].astype(np.int64)
         weight = pairs["weight"].astype(np.float32)
-        is_in_range = n_nonzero == 0 or (index.min() >= _BIAS_INDEX and index.max() < size)
-        file.expect(is_in_range, f"indices from {_BIAS_INDEX} to {size - 1}", "others")
+        file.expect(
+            n_nonzero == 0 or (index.min() >= _BIAS_INDEX and index.max() < size),
+            f"indices from {_BIAS_INDEX} to {size - 1}",
+            "others",
+        )
         n_features = size - _FIRST_INDEX
     else:
         dense = reader.array("<f4", size)

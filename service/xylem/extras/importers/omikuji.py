@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.extras.importers.files import ModelFile, ModelFiles
-from xylem.extras.importers.foreign import IDS_MAX, Imported, Nested, Setting, finite_weights, plant
+from xylem.extras.importers.foreign import IDS_MAX, Imported, Nested, finite_weights, plant
 from xylem_store import F32, I64, U8, Chunk, Link, kernel
 
 NESTED_MAX = 300  # the most levels of arrays and maps within each other
@@ -101,9 +101,10 @@ class _Reader:
         fields: dict[str, Any] = {}
         for _ in range(size):
             key = self.item(nested + 1)
-            is_new_key = type(key) is str and key not in fields
             self._file.expect(
-                is_new_key, "keys of text, each once", f"another before byte {self.offset}"
+                type(key) is str and key not in fields,
+                "keys of text, each once",
+                f"another before byte {self.offset}",
             )
             fields[key] = self.item(nested + 1)
         return fields
@@ -160,13 +161,16 @@ class _Reader:
         A writer of CBOR shortens each float that 16 bits represent exactly.
         """
         bits, sizes = self._arguments(n)
-        fits = np.isin(sizes, (2, 4)).all()
         self._file.expect(
-            bool(fits), "floats of 16 or 32 bits", f"others before byte {self.offset}"
+            bool(np.isin(sizes, (2, 4)).all()),
+            "floats of 16 or 32 bits",
+            f"others before byte {self.offset}",
         )
-        short = bits.astype(np.uint16).view(np.float16)
-        long = bits.astype(np.uint32).view(np.float32)
-        return np.where(sizes == 2, short, long).astype(np.float32)
+        return np.where(
+            sizes == 2,
+            bits.astype(np.uint16).view(np.float16),
+            bits.astype(np.uint32).view(np.float32),
+        ).astype(np.float32)
 
 
 LINKS: dict[str, Link] = {"Hinge": "hinge2", "Log": "logistic"}
@@ -188,9 +192,10 @@ def read_omikuji(files: ModelFiles) -> Imported:
     names = [path.name for path in files.path.glob("tree*.cbor")]
     numbers = sorted(int(name[4:-5]) for name in names if name[4:-5].isdecimal())
     n_trees = len(numbers)
-    is_complete = n_trees > 0 and numbers == list(range(n_trees))
     settings.file.expect(
-        is_complete, "tree0.cbor and all that follow beside it", f"trees {numbers}"
+        n_trees > 0 and numbers == list(range(n_trees)),
+        "tree0.cbor and all that follow beside it",
+        f"trees {numbers}",
     )
     trees = []
     for i in range(n_trees):
@@ -198,16 +203,14 @@ def read_omikuji(files: ModelFiles) -> Imported:
         collector = _Collector(file, n_features)
         collector.add(read_cbor(file))
         trees.append(plant(file, collector.branches, collector.chunk_of))
-    n_labels = 1 + max(int(tree.node_label.max()) for tree in trees)
-    facts: dict[str, Setting] = {"trees": n_trees, "loss": loss}
     return Imported(
         trees=trees,
         link=LINKS[loss],
-        n_labels=n_labels,
+        n_labels=1 + max(int(tree.node_label.max()) for tree in trees),
         all_labels=False,
         n_features=n_features,
         norm="l2",
-        settings=facts,
+        settings={"trees": n_trees, "loss": loss},
     )
 
 
@@ -243,15 +246,21 @@ class _Collector(Nested):
         Raises BadModel if not all its children are in the tree, because a branch has no label:
         omikuji writes none of this kind.
         """
-        has_all_children = len(children) == len(self.children[node])
-        self.file.expect(has_all_children, "labels below every branch", "a branch without any")
+        self.file.expect(
+            len(children) == len(self.children[node]),
+            "labels below every branch",
+            "a branch without any",
+        )
         return self._chunks[node]
 
 
 def _only_pair(file: ModelFile, item: Any, names: tuple[str, ...]) -> tuple[str, Any]:
     """Return the key and the value of a map whose only key is one of `names`. Raises BadModel."""
-    is_one = type(item) is dict and len(item) == 1 and next(iter(item)) in names
-    file.expect(is_one, f"a map of one key, {' or '.join(names)}", f"{item!r:.80}")
+    file.expect(
+        type(item) is dict and len(item) == 1 and next(iter(item)) in names,
+        f"a map of one key, {' or '.join(names)}",
+        f"{item!r:.80}",
+    )
     name: str = next(iter(item))
     return name, item[name]
 
@@ -259,17 +268,21 @@ def _only_pair(file: ModelFile, item: Any, names: tuple[str, ...]) -> tuple[str,
 def _fields(file: ModelFile, item: Any, names: tuple[str, ...]) -> list[Any]:
     """Return the values of a map that has the keys `names` and no other. Raises BadModel."""
     has_all = type(item) is dict and item.keys() == set(names)
-    actual = list(item) if type(item) is dict else type(item).__name__
-    file.expect(has_all, f"a map of {', '.join(names)}", actual)
+    file.expect(
+        has_all,
+        f"a map of {', '.join(names)}",
+        list(item) if type(item) is dict else type(item).__name__,
+    )
     return [item[name] for name in names]
 
 
 def _array(file: ModelFile, item: Any, dtype: type[np.generic]) -> NDArray[Any]:
     """Return an array of int64 or float32; an empty one was read as a list. Raises BadModel."""
     array = np.empty(0, dtype) if type(item) is list and not item else item
-    is_array = isinstance(array, np.ndarray) and array.dtype == dtype
     file.expect(
-        is_array, f"an array of {'integers' if dtype is np.int64 else 'floats'}", f"{item!r:.80}"
+        isinstance(array, np.ndarray) and array.dtype == dtype,
+        f"an array of {'integers' if dtype is np.int64 else 'floats'}",
+        f"{item!r:.80}",
     )
     return np.asarray(array)
 
@@ -282,9 +295,12 @@ def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chun
         file.expect(version == 1, "a dense matrix of version 1", f"{version!r:.40}")
         weights = finite_weights(file, _array(file, data, np.float32))
         expected = [n_features + 1, n_children]
-        has_right_shape = _array(file, sizes, np.int64).tolist() == expected
-        fits = has_right_shape and len(weights) == expected[0] * expected[1]
-        file.expect(fits, f"a matrix of {expected[0]} x {expected[1]}", f"{sizes!r:.80}")
+        file.expect(
+            _array(file, sizes, np.int64).tolist() == expected
+            and len(weights) == expected[0] * expected[1],
+            f"a matrix of {expected[0]} x {expected[1]}",
+            f"{sizes!r:.80}",
+        )
         row, child = np.nonzero(weights.reshape(expected))
         return _split(row, child, weights[weights != 0], n_features, n_children)
     outer, inner, indptr, rows, child, data = _fields(file, fields, _SPARSE)
@@ -293,17 +309,21 @@ def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chun
     )
     indptr, rows, child = (_array(file, part, np.int64) for part in (indptr, rows, child))
     weights = finite_weights(file, _array(file, data, np.float32))
-    is_ascending = (
-        len(indptr) == len(rows) + 1 and indptr[0] == 0 and bool((np.diff(indptr) > 0).all())
+    file.expect(
+        len(indptr) == len(rows) + 1 and indptr[0] == 0 and bool((np.diff(indptr) > 0).all()),
+        "offsets of rows that ascend from 0",
+        "others",
     )
-    file.expect(is_ascending, "offsets of rows that ascend from 0", "others")
     file.expect(
         indptr[-1] == len(child) == len(weights), "an id and a weight for each offset", "others"
     )
     row = np.repeat(rows, np.diff(indptr))
-    is_sorted = bool((np.diff(row * n_children + child) > 0).all())
-    is_in_range = len(row) == 0 or (row[-1] <= n_features and child.max() < n_children)
-    file.expect(is_sorted and is_in_range, "ascending rows and children of the matrix", "others")
+    file.expect(
+        bool((np.diff(row * n_children + child) > 0).all())
+        and (len(row) == 0 or (row[-1] <= n_features and child.max() < n_children)),
+        "ascending rows and children of the matrix",
+        "others",
+    )
     return _split(row, child, weights, n_features, n_children)
 
 

@@ -20,7 +20,6 @@ from xylem.extras.importers.foreign import (
     Branches,
     ForeignColumns,
     Imported,
-    Setting,
     check_columns,
     chunk_of_columns,
     plant,
@@ -57,8 +56,9 @@ def read_pecos(files: ModelFiles) -> Imported:
 
     Rows are not scaled, as in libpecos. Labels are the nodes of the last level.
     """
-    kind = "pecos.xmc.xlinear.model###XLinearModel"
-    files.read_settings("param.json").inner("__meta__").choice("class_fullname", (kind,))
+    files.read_settings("param.json").inner("__meta__").choice(
+        "class_fullname", ("pecos.xmc.xlinear.model###XLinearModel",)
+    )
     ranker = files.read_settings("ranker/param.json")
     ranker.choice("model", ("HierarchicalMLModel",))
     depth = ranker.integer("depth", 1, LEVELS_MAX)
@@ -75,8 +75,11 @@ def read_pecos(files: ModelFiles) -> Imported:
             first.n_features,
             first.post_processor,
         )
-        fault = "one number of features and one post_processor for all levels"
-        ranker.file.expect(is_alike, fault, f"another in {folder}")
+        ranker.file.expect(
+            is_alike,
+            "one number of features and one post_processor for all levels",
+            f"another in {folder}",
+        )
         n_parents = len(level.parent)
     n_labels = len(last.parent)
     starts = np.cumsum([1] + [len(level.parent) for level in levels])
@@ -90,14 +93,16 @@ def read_pecos(files: ModelFiles) -> Imported:
     parent = np.concatenate(
         [level.parent + (starts[i - 1] if i else 0) for i, level in enumerate(levels)]
     )
-    child_ptr = offsets(np.bincount(parent, minlength=starts[-1]))
-    branches = Branches(child_ptr, np.argsort(parent, kind="stable") + 1, labels, 0)
-    tree = plant(last.file, branches, chunk_of)
-    settings: dict[str, Setting] = {
-        "levels": depth,
-        "bias": last.bias,
-        "post_processor": last.post_processor,
-    }
+    tree = plant(
+        last.file,
+        Branches(
+            offsets(np.bincount(parent, minlength=starts[-1])),
+            np.argsort(parent, kind="stable") + 1,
+            labels,
+            0,
+        ),
+        chunk_of,
+    )
     return Imported(
         trees=[tree],
         link=LINKS[last.post_processor],
@@ -105,7 +110,11 @@ def read_pecos(files: ModelFiles) -> Imported:
         all_labels=True,
         n_features=last.n_features,
         norm="none",
-        settings=settings,
+        settings={
+            "levels": depth,
+            "bias": last.bias,
+            "post_processor": last.post_processor,
+        },
     )
 
 
@@ -113,8 +122,11 @@ def _read_level(files: ModelFiles, folder: str) -> _Level:
     """Read the files of one level. Raises BadModel."""
     settings = files.read_settings(f"{folder}/param.json")
     settings.choice("model", ("MLModel",))
-    is_compiled = settings.fields.get("is_mmap") is True
-    settings.file.expect(not is_compiled, "the folder that it was compiled from", "is_mmap true")
+    settings.file.expect(
+        settings.fields.get("is_mmap") is not True,
+        "the folder that it was compiled from",
+        "is_mmap true",
+    )
     post_processor = settings.inner("pred_kwargs").choice("post_processor", tuple(LINKS))
     bias = settings.number("bias")
     n_nodes = settings.integer("nr_labels", 1, IDS_MAX)
@@ -124,13 +136,25 @@ def _read_level(files: ModelFiles, folder: str) -> _Level:
     tree_file, tree = _read_matrix(files, f"{folder}/C.npz", n_nodes, n_parents)
     parent = np.full(n_nodes, -1)
     parent[tree.indices] = np.repeat(np.arange(n_parents), np.diff(tree.indptr))
-    has_one_parent = len(tree.indices) == n_nodes and bool((parent >= 0).all())
     tree_file.expect(
-        has_one_parent, f"each of {n_nodes} nodes below one node", "none or more for some"
+        len(tree.indices) == n_nodes and bool((parent >= 0).all()),
+        f"each of {n_nodes} nodes below one node",
+        "none or more for some",
     )
-    arrays = weights.indptr, weights.indices, weights.data
-    columns = split_bias(weights_file, arrays, n_features, max(bias, 0.0))
-    return _Level(weights_file, columns, parent, n_parents, n_features, post_processor, bias)
+    return _Level(
+        weights_file,
+        split_bias(
+            weights_file,
+            (weights.indptr, weights.indices, weights.data),
+            n_features,
+            max(bias, 0.0),
+        ),
+        parent,
+        n_parents,
+        n_features,
+        post_processor,
+        bias,
+    )
 
 
 def _read_matrix(
@@ -156,10 +180,11 @@ def _load(file: ModelFile) -> Any:
     try:
         with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
             infos = archive.infolist()
-        is_uncompressed = all(info.compress_type == zipfile.ZIP_STORED for info in infos)
-        n_bytes = sum(info.file_size for info in infos)
         file.expect(
-            is_uncompressed and n_bytes <= len(file.data), "arrays without compression", "others"
+            all(info.compress_type == zipfile.ZIP_STORED for info in infos)
+            and sum(info.file_size for info in infos) <= len(file.data),
+            "arrays without compression",
+            "others",
         )
         return load_npz(io.BytesIO(file.data))
     except (BadModel, MemoryError):

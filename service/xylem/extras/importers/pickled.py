@@ -16,8 +16,7 @@ from typing import Any
 
 from xylem.extras.importers.files import ModelFile
 
-NAME_MAX = 200
-"""The most characters of a module's name and the name of an object in it, together."""
+NAME_MAX = 200  # the most characters of a module's name and the name of an object in it, together
 
 
 @dataclass(slots=True, eq=False)
@@ -71,8 +70,11 @@ class _Machine:
         """
         operations = pickletools.genops(self._file.data)
         first, protocol, _ = next(operations)
-        is_supported = first.name == "PROTO" and protocol in (4, 5)
-        self._file.expect(is_supported, "a pickle of protocol 4 or 5", f"{self._file.data[:2]!r}")
+        self._file.expect(
+            first.name == "PROTO" and protocol in (4, 5),
+            "a pickle of protocol 4 or 5",
+            f"{self._file.data[:2]!r}",
+        )
         for operation, argument, place in operations:
             self._offset = place or 0
             if operation.name in _ARGUMENTS:
@@ -145,21 +147,26 @@ class _Machine:
     def note_name(self) -> None:
         """Push a stub for a name that Python would import."""
         module, name = self.last(2)
-        is_text = type(name) is str and type(module) is str and len(name) + len(module) <= NAME_MAX
-        self._file.expect(is_text, "a name to import", f"{type(name).__name__}{self._place()}")
+        self._file.expect(
+            type(name) is str and type(module) is str and len(name) + len(module) <= NAME_MAX,
+            "a name to import",
+            f"{type(name).__name__}{self._place()}",
+        )
         self.stack.append(Stub(f"{module}.{name}"))
 
     def note_call(self) -> None:
         """Push a stub for an object that Python would make by a call."""
         name, args = self.last(2)
-        is_name = type(name) is Stub and not name.is_call
-        self._file.expect(is_name, "a name to call", f"{type(name).__name__}{self._place()}")
+        self._file.expect(
+            type(name) is Stub and not name.is_call,
+            "a name to call",
+            f"{type(name).__name__}{self._place()}",
+        )
         self.stack.append(Stub(name.name, True, args))
 
     def note_state(self) -> None:
         """Store, in the stub on top of the stack, the state that Python would give the object."""
-        state = self._pop()
-        self._top(Stub).state = state
+        self._top(Stub).state = self._pop()
 
 
 _ARGUMENTS = frozenset(

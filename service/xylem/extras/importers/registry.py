@@ -47,7 +47,6 @@ from xylem_store import (
     Store,
     TrainerInfo,
     TreeEnsemble,
-    Weights,
     build_ensemble,
     build_names,
     check_model,
@@ -96,7 +95,8 @@ def import_model(
     """
     if system not in IMPORTERS:
         raise BadParameter(f"--from: expected one of {', '.join(IMPORTERS)}, found {system!r}")
-    stored_type = _weight_type(weights)
+    if weights not in WEIGHTS:
+        raise BadParameter(f"--weights: expected one of {', '.join(WEIGHTS)}, found {weights!r}")
     name = path.resolve().name if model is None else model
     check_model(name)
     files = ModelFiles(path)
@@ -108,8 +108,10 @@ def import_model(
         ) from error
     if n_features is not None:
         if not foreign_model.n_features <= n_features <= N_FEATURES_MAX:
-            fault = f"expected {foreign_model.n_features}, which {path} has, to {N_FEATURES_MAX}"
-            raise BadParameter(f"--features: {fault}, found {n_features}")
+            raise BadParameter(
+                f"--features: expected {foreign_model.n_features}, which {path} has, to "
+                f"{N_FEATURES_MAX}, found {n_features}"
+            )
         foreign_model = foreign_model._replace(n_features=n_features)
     n_chunks = sum(chunk is not None for tree in foreign_model.trees for chunk in tree.chunks)
     n_bytes = (
@@ -125,23 +127,25 @@ def import_model(
             f"in {n_chunks} nodes"
         )
     labels = _label_table(foreign_model, path, label_names)
-    draft = Draft(
-        kind="label-tree",
-        link=foreign_model.link,
-        weights=stored_type,
-        n_features=foreign_model.n_features,
-        trainer=TrainerInfo(f"import-{system}", foreign_model.settings),
-        seed=0,
-        data=DataInfo(path.resolve().name, 0, files.sha256),
-        metrics={},
-        features=as_config(RawParameters(norm=foreign_model.norm)),
-        ensemble=store_as(
-            build_ensemble(foreign_model.trees, labels.n_names, foreign_model.n_features),
-            stored_type,
+    return store.publish(
+        name,
+        Draft(
+            kind="label-tree",
+            link=foreign_model.link,
+            weights=weights,
+            n_features=foreign_model.n_features,
+            trainer=TrainerInfo(f"import-{system}", foreign_model.settings),
+            seed=0,
+            data=DataInfo(path.resolve().name, 0, files.sha256),
+            metrics={},
+            features=as_config(RawParameters(norm=foreign_model.norm)),
+            ensemble=store_as(
+                build_ensemble(foreign_model.trees, labels.n_names, foreign_model.n_features),
+                weights,
+            ),
+            labels=labels,
         ),
-        labels=labels,
     )
-    return store.publish(name, draft)
 
 
 def _label_table(foreign_model: Imported, path: Path, label_names: Path | None) -> NameTable:
@@ -171,22 +175,20 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
     vectorizer has terms.
     """
     manifest, (file, sha256) = model.manifest, vectorizer.source
-    place = manifest.full_name
     if manifest.features.get("kind") != RawParameters.kind:
         raise BadModel(
-            f"{place}: expected a version that takes feature ids, found {manifest.features['kind']}"
+            f"{manifest.full_name}: expected a version that takes feature ids, "
+            f"found {manifest.features['kind']}"
         )
-    trained_parameters = parameters_of(manifest.features)
-    featurizer = featurizer_of(vectorizer, trained_parameters.norm)
+    featurizer = featurizer_of(vectorizer, parameters_of(manifest.features).norm)
     n_added = featurizer.n_features - manifest.n_features
     if n_added < 0 or (
         n_added and any(array.startswith(f"{EMBEDDING}/") for array in model.arrays)
     ):
         raise BadModel(
             f"{file}: expected the vocabulary of the {manifest.n_features} features of "
-            f"{place}, found "
-            f"{featurizer.n_features} terms (was the matrix stacked with others, or written "
-            "with ids from 1?)"
+            f"{manifest.full_name}, found {featurizer.n_features} terms (was the matrix stacked "
+            "with others, or written with ids from 1?)"
         )
     origin = {"parent": parent_of(manifest), "vectorizer": {"file": file, "sha256": sha256}}
     draft = draft_of(model)
@@ -206,29 +208,32 @@ def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer
                   norm is used
     """
     config = vectorizer.parameters.model_dump()
-    norm = config["norm"] if trained_norm == "none" else trained_norm
     if vectorizer.stop_words:
         config["stop_words"] = STOP_WORDS
-    parameters = parameters_of({"kind": vectorizer.parameters.kind, **config, "norm": norm})
+    parameters = parameters_of(
+        {
+            "kind": vectorizer.parameters.kind,
+            **config,
+            "norm": config["norm"] if trained_norm == "none" else trained_norm,
+        }
+    )
     if isinstance(parameters, CharsParameters):
         return CharsFeaturizer(parameters, WeightedNames(vectorizer.names, vectorizer.idf))
     assert isinstance(parameters, TfidfParameters)
-    forms = forms_of_list(parameters, vectorizer.stop_words) if vectorizer.stop_words else None
-    return TfidfFeaturizer(parameters, vectorizer.names, vectorizer.idf, forms)
+    return TfidfFeaturizer(
+        parameters,
+        vectorizer.names,
+        vectorizer.idf,
+        forms_of_list(parameters, vectorizer.stop_words) if vectorizer.stop_words else None,
+    )
 
 
 def widen(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
     """Return an ensemble for rows with n_features features; the new ones have no weights."""
     directory = ensemble.directory
-    n_added = n_groups(n_features) - directory.shape[1]
-    added_groups: U32 = np.zeros((len(directory), n_added, 2), np.uint32)
+    added_groups: U32 = np.zeros(
+        (len(directory), n_groups(n_features) - directory.shape[1], 2), np.uint32
+    )
     # a group starts at the block after those of the groups before it: here after all of the chunk's
     added_groups[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]
     return ensemble._replace(directory=np.concatenate([directory, added_groups], axis=1))
-
-
-def _weight_type(name: str) -> Weights:
-    """Return the type that has this name. Raises BadParameter."""
-    if name in WEIGHTS:
-        return name
-    raise BadParameter(f"--weights: expected one of {', '.join(WEIGHTS)}, found {name!r}")

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from xylem.base import BadModel, what_is
 from xylem.extras.importers.files import ModelFile
 
-MEMBER_BYTES_MAX = 1 << 30
-"""The most bytes of a file in an archive, unpacked."""
+MEMBER_BYTES_MAX = 1 << 30  # the most bytes of a file in an archive, unpacked
 
 SCALAR_BYTES_MAX = 1 << 11
 """The most bytes of a file with one number, unpacked: a header and the number."""
@@ -87,9 +86,11 @@ class _Skops:
         self._file.expect(n_members <= MEMBERS_MAX, f"at most {MEMBERS_MAX} files in it", n_members)
         root = self._file.json_object(self._member(_SCHEMA, MEMBER_BYTES_MAX), f" in {_SCHEMA}")
         protocol = root.get("protocol")
-        is_known = type(protocol) is int and protocol in PROTOCOLS
-        expected = f"a protocol from 0 to {PROTOCOLS[-1]}, which this release knows"
-        self._file.expect(is_known, expected, what_is(protocol))
+        self._file.expect(
+            type(protocol) is int and protocol in PROTOCOLS,
+            f"a protocol from 0 to {PROTOCOLS[-1]}, which this release knows",
+            what_is(protocol),
+        )
         fields = self._fields(root, "the root")
         params = {name: self._value(fields[name], name) for name in _OPTIONS if name in fields}
         self._file.expect("vocabulary_" in fields, "a vectorizer that was fitted", "no vocabulary_")
@@ -111,9 +112,10 @@ class _Skops:
         self._file.expect(
             info.file_size <= bytes_max, f"at most {bytes_max} bytes in {name}", info.file_size
         )
-        is_supported = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
         self._file.expect(
-            is_supported, f"{name} to be stored or deflated", f"method {info.compress_type}"
+            info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED),
+            f"{name} to be stored or deflated",
+            f"method {info.compress_type}",
         )
         return self._archive.read(info)
 
@@ -128,9 +130,10 @@ class _Skops:
         loader = node.get("__loader__")
         type_name = f"{node.get('__module__')}.{node.get('__class__')}"
         kind, types = _NODES[loader if loader in loaders else loaders[0]]
-        expected = f"{place} to be {' or '.join(loaders)} of a type that is read"
         self._file.expect(
-            loader in loaders and type_name in types, expected, f"{loader} of {type_name}"
+            loader in loaders and type_name in types,
+            f"{place} to be {' or '.join(loaders)} of a type that is read",
+            f"{loader} of {type_name}",
         )
         key = "file" if loader == "NdArrayNode" else "content"
         content = node.get(key)
@@ -141,9 +144,8 @@ class _Skops:
 
     def _fields(self, node: object, place: str) -> dict[str, Any]:
         """Return the attributes of an object, as nodes by name."""
-        attributes_node = self._content(node, place, "ObjectNode")
         fields: dict[str, Any] = self._content(
-            attributes_node, f"the fields of {place}", "DictNode"
+            self._content(node, place, "ObjectNode"), f"the fields of {place}", "DictNode"
         )
         return fields
 
@@ -166,9 +168,10 @@ class _Skops:
         """Return a text, number, truth value or None; an integer of numpy has a file of its own."""
         if isinstance(node, dict) and node.get("__loader__") == "NdArrayNode":
             array = self._array(node, place, SCALAR_BYTES_MAX)
-            fits = array.ndim == 0 and array.dtype.kind == "i"
             self._file.expect(
-                fits, f"{place} to be an integer", f"{array.dtype}{list(array.shape)}"
+                array.ndim == 0 and array.dtype.kind == "i",
+                f"{place} to be an integer",
+                f"{array.dtype}{list(array.shape)}",
             )
             return int(array)
         text = self._content(node, place, "JsonNode")
@@ -176,14 +179,14 @@ class _Skops:
             value = orjson.loads(text)
         except orjson.JSONDecodeError as error:
             raise self._file.fault(f"{place} to be JSON", what_is(text)) from error
-        is_scalar = value is None or type(value) in (bool, int, float, str)
         self._file.expect(
-            is_scalar, f"{place} to be a text, number, truth value or null", what_is(value)
+            value is None or type(value) in (bool, int, float, str),
+            f"{place} to be a text, number, truth value or null",
+            what_is(value),
         )
         return value
 
     def _array(self, node: object, place: str, bytes_max: int) -> NDArray[Any]:
-        """Return the array in the file that a node names."""
         name = self._content(node, place, "NdArrayNode")
         data = io.BytesIO(self._member(name, bytes_max))
         try:
@@ -193,15 +196,15 @@ class _Skops:
         return array
 
     def _idf(self, fields: dict[str, Any]) -> list[float]:
-        """Return the weights of the transformer in a TfidfVectorizer."""
         transformer = self._fields(fields.get("_tfidf"), "_tfidf")
         self._file.expect(
             "idf_" in transformer, "idf_, as scikit-learn 1.5 and newer write it", "none"
         )
         array = self._array(transformer["idf_"], "idf_", MEMBER_BYTES_MAX)
-        fits = array.ndim == 1 and array.dtype.kind == "f"
         self._file.expect(
-            fits, "idf_ to be numbers in one dimension", f"{array.dtype}{list(array.shape)}"
+            array.ndim == 1 and array.dtype.kind == "f",
+            "idf_ to be numbers in one dimension",
+            f"{array.dtype}{list(array.shape)}",
         )
         weights: list[float] = array.tolist()
         return weights
@@ -221,9 +224,8 @@ class _Skops:
             return value
         is_word = params.get("analyzer") == "word"
         is_fixed = self._value(fields.get("fixed_vocabulary_"), "fixed_vocabulary_")
-        is_redundant = not is_word or (params.get("ngram_range") == [1, 1] and is_fixed is False)
         self._file.expect(
-            is_redundant,
+            not is_word or (params.get("ngram_range") == [1, 1] and is_fixed is False),
             "stop_words to be a list, as n-grams or a given vocabulary depend on them "
             "(docs/importing.md: in JSON they are one)",
             what_is(value),

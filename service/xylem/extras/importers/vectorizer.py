@@ -74,15 +74,19 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
     fields = read_skops(file) if is_skops else file.json_object(file.data)
     missing = [name for name in _FIELDS if name not in fields]
     file.expect(not missing, f"the fields {', '.join(_FIELDS)}", f"no {', '.join(missing)}")
-    is_known = fields["class"] in CLASSES
-    file.expect(is_known, f"class to be one of {', '.join(CLASSES)}", what_is(fields["class"]))
+    file.expect(
+        fields["class"] in CLASSES,
+        f"class to be one of {', '.join(CLASSES)}",
+        what_is(fields["class"]),
+    )
     file.expect(type(fields["params"]) is dict, "params to be an object", what_is(fields["params"]))
     parameters = _parameters(file, fields["class"], fields["params"])
     terms = _terms(file, fields["vocabulary"])
     words = fields["stop_words"]
-    is_list = isinstance(words, list) and all(type(word) is str for word in words)
     file.expect(
-        is_list, "stop_words to be an array of words, empty if there are none", what_is(words)
+        isinstance(words, list) and all(type(word) is str for word in words),
+        "stop_words to be an array of words, empty if there are none",
+        what_is(words),
     )
     # stop words have an effect only if they separate the words of n-grams, or are in the
     # vocabulary; with char_wb scikit-learn ignores them
@@ -96,8 +100,13 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
         names = build_names(terms)
     except BadNames as error:
         raise file.fault("terms of 1 to 4096 bytes without control characters", error) from error
-    idf = _idf(file, fields["idf"], names.n_names if parameters.use_idf else 0)
-    return SavedVectorizer(parameters, names, idf, stop_words, (path.resolve().name, files.sha256))
+    return SavedVectorizer(
+        parameters,
+        names,
+        _idf(file, fields["idf"], names.n_names if parameters.use_idf else 0),
+        stop_words,
+        (path.resolve().name, files.sha256),
+    )
 
 
 def _parameters(
@@ -121,15 +130,21 @@ def _parameters(
     missing = sorted(required - options.keys())
     file.expect(not missing, f"params.{', params.'.join(missing)}", "none")
     for option, value in _REFUSED.items():
-        fits = options[option] is value
-        file.expect(fits, f"params.{option} to be {what_is(value)}", what_is(options[option]))
+        file.expect(
+            options[option] is value,
+            f"params.{option} to be {what_is(value)}",
+            what_is(options[option]),
+        )
     analyzer = options["analyzer"]
     ngrams = options["ngram_range"]
     file.expect(
         analyzer in ("word", "char_wb"), "params.analyzer to be word or char_wb", what_is(analyzer)
     )
-    is_pair = type(ngrams) is list and len(ngrams) == 2 and all(type(n) is int for n in ngrams)
-    file.expect(is_pair, "params.ngram_range to be two integers", what_is(ngrams))
+    file.expect(
+        type(ngrams) is list and len(ngrams) == 2 and all(type(n) is int for n in ngrams),
+        "params.ngram_range to be two integers",
+        what_is(ngrams),
+    )
     shared = {key: options[key] for key in ("lowercase", "use_idf", "smooth_idf", "sublinear_tf")}
     shared |= {
         "unicode": False,
@@ -154,13 +169,17 @@ def _terms(file: ModelFile, vocabulary: Any) -> list[str]:
 
     Raises BadModel unless the columns are 0 to n - 1, each once.
     """
-    is_filled = isinstance(vocabulary, dict) and len(vocabulary) > 0
-    file.expect(is_filled, "vocabulary to be an object of terms", what_is(vocabulary))
+    file.expect(
+        isinstance(vocabulary, dict) and len(vocabulary) > 0,
+        "vocabulary to be an object of terms",
+        what_is(vocabulary),
+    )
     terms: list[str | None] = [None] * len(vocabulary)
     for term, column in vocabulary.items():
-        fits = type(column) is int and 0 <= column < len(terms)
         file.expect(
-            fits, f"columns from 0 to {len(terms) - 1}", f"{what_is(column)} of {what_is(term)}"
+            type(column) is int and 0 <= column < len(terms),
+            f"columns from 0 to {len(terms) - 1}",
+            f"{what_is(column)} of {what_is(term)}",
         )
         file.expect(terms[column] is None, "each column once", f"{column} twice")
         terms[column] = term
@@ -171,10 +190,14 @@ def _idf(file: ModelFile, idf: Any, n_terms: int) -> F32:
     """Return the weights of the terms; if n_terms is 0, `idf` is ignored. Raises BadModel."""
     if n_terms == 0:
         return np.empty(0, np.float32)
-    fits = type(idf) is list and len(idf) == n_terms
-    file.expect(fits, f"idf to be {n_terms} numbers, one for each term", what_is(idf))
-    are_numbers = all(type(value) in (int, float) for value in idf)
-    file.expect(are_numbers, "idf to be numbers", "another value")
+    file.expect(
+        type(idf) is list and len(idf) == n_terms,
+        f"idf to be {n_terms} numbers, one for each term",
+        what_is(idf),
+    )
+    file.expect(
+        all(type(value) in (int, float) for value in idf), "idf to be numbers", "another value"
+    )
     weights = np.array(idf, np.float64)
     is_valid = np.isfinite(weights) & (weights > 0) & (weights < np.finfo(np.float32).max)
     file.expect(bool(is_valid.all()), "weights above 0 that are finite in 32 bits", "another")

@@ -21,8 +21,7 @@ from xylem.base import (
 )
 from xylem_store import package_folders, source_digest
 
-CONNECT_SECONDS = 10.0
-"""The longest wait for an address to accept a connection."""
+CONNECT_SECONDS = 10.0  # the longest wait for an address to accept a connection
 
 NODE_SECONDS = 120.0
 """The longest wait for a node's versions: its first process imports for a while."""
@@ -54,9 +53,9 @@ def connect(address: str) -> Iterator[Any]:
                 address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR
             )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise Unavailable(
-                f"ray: expected to join the cluster at {address}, found {reason}"
+                f"ray: expected to join the cluster at {address}, found {type(error).__name__}: "
+                f"{' '.join(str(error).split())[:300]}"
             ) from None
     try:
         _check_nodes(ray)
@@ -119,11 +118,10 @@ def _check_nodes(ray: Any) -> None:
             )
         for package, required in versions.items():
             if answer[package] != required:
-                fault = (
-                    f"expected {package} {required} on node {name}, as here, "
-                    f"found {answer[package]}"
+                raise BadParameter(
+                    f"ray: expected {package} {required} on node {name}, as here, found "
+                    f"{answer[package]}"
                 )
-                raise BadParameter(f"ray: {fault}")
 
 
 def call_on_nodes(ray: Any, call: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
@@ -138,8 +136,11 @@ def call_on_nodes(ray: Any, call: Callable[[], Any]) -> Iterator[tuple[str, Any]
     pending = []
     for node in ray.nodes():
         if node["Alive"]:
-            strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ref = task.options(num_cpus=0, max_retries=0, scheduling_strategy=strategy).remote()
+            ref = task.options(
+                num_cpus=0,
+                max_retries=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+            ).remote()
             pending.append((node["NodeManagerAddress"], ref))
     for name, ref in pending:
         try:
@@ -147,11 +148,10 @@ def call_on_nodes(ray: Any, call: Callable[[], Any]) -> Iterator[tuple[str, Any]
         except (errors.TaskUnschedulableError, errors.NodeDiedError):
             continue  # a node that died, though it was still listed as alive: it gets no steps
         except errors.GetTimeoutError:
-            fault = (
-                f"expected node {name} to answer within {NODE_SECONDS:g} seconds, found "
-                "that it does not"
-            )
-            raise Unavailable(f"ray: {fault}") from None
+            raise Unavailable(
+                f"ray: expected node {name} to answer within {NODE_SECONDS:g} seconds, found that "
+                "it does not"
+            ) from None
         except (errors.RayError, ImportError) as error:
             answer = error
         yield name, answer

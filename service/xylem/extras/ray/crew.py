@@ -33,8 +33,7 @@ from xylem.base import (
 )
 from xylem.extras.ray.cluster import call_on_nodes, connect
 
-RETRIES = 10
-"""How often a step is begun again after its process or node has died."""
+RETRIES = 10  # how often a step is begun again after its process or node has died
 
 BUNDLE_SECONDS = 0.5
 """The time that a bundle of items should take: a task alone costs some milliseconds."""
@@ -42,8 +41,7 @@ BUNDLE_SECONDS = 0.5
 BUNDLE_MAX = 256
 
 LOG_MAX = 4000  # most characters of a failed step's output and stack frames that are logged
-LOOK_SECONDS = 30.0
-"""The pause between two looks at the number of processors, if no step ends."""
+LOOK_SECONDS = 30.0  # the pause between two looks at the number of processors, if no step ends
 
 # looks in a row that may find no processor: new nodes may be starting
 IDLE_LOOKS_MAX = 20
@@ -193,11 +191,11 @@ class RayCrew(Crew):
             self._cancel(running)
 
     def _task(self) -> Any:
-        """Return the remote function that runs a bundle of items as a task."""
         # SPREAD, because by default Ray fills the node of this process first, and notices only
         # after a while that others are free
-        task_options = {"num_cpus": 1, "max_retries": RETRIES, "scheduling_strategy": "SPREAD"}
-        return self._ray.remote(_run_bundle).options(**task_options)
+        return self._ray.remote(_run_bundle).options(
+            num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD"
+        )
 
     def _cancel(self, running: Iterable[Any]) -> None:
         for ref in running:
@@ -280,15 +278,16 @@ class RayCrew(Crew):
         Without the copy, the values would keep their place in the object store, which other tasks
         need.
         """
-        errors = self._ray.exceptions
         try:
             seconds, results = self._ray.get(ref)
-        except errors.RayTaskError as error:
+        except self._ray.exceptions.RayTaskError as error:
             _raise_of(error)
-        except errors.RayError as error:
+        except self._ray.exceptions.RayError as error:
             reason = " ".join(str(error).split())[:300]
-            fault = f"expected a step to end in {1 + RETRIES} tries, found {type(error).__name__}"
-            raise Unavailable(f"ray: {fault}: {reason}") from None
+            raise Unavailable(
+                f"ray: expected a step to end in {1 + RETRIES} tries, found "
+                f"{type(error).__name__}: {reason}"
+            ) from None
         return seconds, mapped(results, np.copy)
 
 
@@ -298,5 +297,6 @@ def _raise_of(error: Any) -> NoReturn:
     cause = error.cause
     if isinstance(cause, XylemError | MemoryError):
         raise cause from None
-    message = f"ray: expected a step to run, found {type(cause).__name__}: {cause}"
-    raise RuntimeError(message) from error
+    raise RuntimeError(
+        f"ray: expected a step to run, found {type(cause).__name__}: {cause}"
+    ) from error

@@ -43,8 +43,10 @@ def check_literals(file: DataFile, data: bytes) -> None:
     """
     for token in _LITERALS.finditer(data):
         if token.end(1) - token.start(1) > TEXT_LENGTH_MAX:
-            fault = f"expected literals of at most {TEXT_LENGTH_MAX} bytes, found a longer one"
-            raise file.fault(data.count(b"\n", 0, token.start()) + 1, fault)
+            raise file.fault(
+                data.count(b"\n", 0, token.start()) + 1,
+                f"expected literals of at most {TEXT_LENGTH_MAX} bytes, found a longer one",
+            )
 
 
 def check_entities(file: DataFile, data: bytes) -> None:
@@ -59,21 +61,25 @@ def check_entities(file: DataFile, data: bytes) -> None:
 
     def take_text(text: str) -> None:
         if len(text) > TEXT_LENGTH_MAX:
-            fault = f"expected texts of at most {TEXT_LENGTH_MAX} characters, found a longer one"
-            raise file.fault(parser.CurrentLineNumber, fault)
+            raise file.fault(
+                parser.CurrentLineNumber,
+                f"expected texts of at most {TEXT_LENGTH_MAX} characters, found a longer one",
+            )
 
     def take_entity(
         name: str, is_parameter: bool, value: str | None, *elsewhere: str | None
     ) -> None:
         if is_parameter or value is None or any(elsewhere[1:]):
-            fault = f"expected entities of texts, found {name[:40]!r} of another file or parameter"
-            raise file.fault(None, fault)
-        if len(value) > ENTITY_LENGTH_MAX or "&" in value or "%" in value:
-            expected = (
-                f"expected entities of at most {ENTITY_LENGTH_MAX} characters, "
-                "without others in them"
+            raise file.fault(
+                None,
+                f"expected entities of texts, found {name[:40]!r} of another file or parameter",
             )
-            raise file.fault(None, f"{expected}, found {name[:40]!r}")
+        if len(value) > ENTITY_LENGTH_MAX or "&" in value or "%" in value:
+            raise file.fault(
+                None,
+                f"expected entities of at most {ENTITY_LENGTH_MAX} characters, without others in "
+                f"them, found {name[:40]!r}",
+            )
 
     parser.EntityDeclHandler = take_entity
     parser.CharacterDataHandler = take_text
@@ -127,8 +133,7 @@ def read_skos(file: DataFile, kind: str, language: str | None) -> SubjectList:
     the file, and the properties above of each concept.
     """
     concepts = _Concepts(file, language)
-    data = b"".join(file.blocks())
-    _parse(file, data, kind, concepts.add)
+    _parse(file, b"".join(file.blocks()), kind, concepts.add)
     subjects = list(concepts.subjects())
     if not subjects:
         raise file.fault(None, "expected resources of type skos:Concept, found none")
@@ -219,8 +224,7 @@ class _Concepts:
             for kind, resource in resources:
                 for form in self._forms.get(resource, ()):
                     self._add_name(kind, uri, form)
-        untyped = dict.fromkeys(uri for uri in self._names if "://" in uri)
-        for uri in {**self._concepts, **untyped}:
+        for uri in {**self._concepts, **dict.fromkeys(uri for uri in self._names if "://" in uri)}:
             if uri not in self._concepts and (uri in self._other_types or uri.startswith(_BASE)):
                 continue
             if uri in self._name_faults:
@@ -261,9 +265,10 @@ class _Concepts:
         elif self._is_name(subject, value):
             first_name = self._names[subject].setdefault(language, name)
             if first_name != name:
-                expected = f"expected one skos:prefLabel in {language!r}"
                 self._name_faults.setdefault(
-                    subject, f"{expected}, found {first_name[:60]!r} and {name[:60]!r}"
+                    subject,
+                    f"expected one skos:prefLabel in {language!r}, found {first_name[:60]!r} and "
+                    f"{name[:60]!r}",
                 )
 
     def _add_label_resource(self, kind: str, subject: str, value: Any) -> None:
@@ -291,8 +296,9 @@ class _Concepts:
         language, name = _literal(value)
         is_name = bool(name) and is_language(language)
         if not is_name:
-            literal = f"{str(value)[:60]!r} in {language!r}"
-            self._name_faults.setdefault(subject, f"expected a name in a language, found {literal}")
+            self._name_faults.setdefault(
+                subject, f"expected a name in a language, found {str(value)[:60]!r} in {language!r}"
+            )
         return is_name
 
 

@@ -32,16 +32,30 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
     5). Label trees: features.png and alpha.png (features used by depth, and the ratio to the depth
     above). Raises BadInput if the directory cannot be made.
     """
-    _make_directory(out)
+    make_directory(out)
     charts: list[tuple[str, list[dict[str, float]], str, list[str], str]] = []
     if forest := report.get("forest"):
         splits = forest["splits"]
-        criteria = ["shannon", "gini", "modified_gini"]
         errors = [name for name in ("error", "test_error") if name in splits[0]]
-        means = ["objective", "smaller_side", "purity"]
-        charts.append(("criteria", splits, "splits", criteria, "entropy of the leaves"))
+        charts.append(
+            (
+                "criteria",
+                splits,
+                "splits",
+                ["shannon", "gini", "modified_gini"],
+                "entropy of the leaves",
+            )
+        )
         charts.append(("error", splits, "splits", errors, "share of labels not answered"))
-        charts.append(("objective", forest["depths"], "depth", means, "mean over splits"))
+        charts.append(
+            (
+                "objective",
+                forest["depths"],
+                "depth",
+                ["objective", "smaller_side", "purity"],
+                "mean over splits",
+            )
+        )
     if updates := report.get("training", {}).get("updates"):
         points, names = _points_of(updates)
         charts.append(("updates", points, "rows", names, "share of J*; of labels"))
@@ -55,9 +69,12 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
             continue
         figure, axes = new_chart()
         for curve in names:
-            positions = [point[x] for point in points]
-            values = [point[curve] for point in points]
-            axes.plot(positions, values, marker=".", label=curve.replace("_", " "))
+            axes.plot(
+                [point[x] for point in points],
+                [point[curve] for point in points],
+                marker=".",
+                label=curve.replace("_", " "),
+            )
         axes.set(title=title, xlabel=x, ylabel=y)
         axes.grid(alpha=0.3)
         axes.legend()
@@ -66,13 +83,14 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
     return drawn
 
 
-def _make_directory(out: Path) -> None:
-    """Make a directory if it does not exist. Raises BadInput."""
+def make_directory(out: Path) -> None:
+    """Make the directory of a page or of pictures if it does not exist. Raises BadInput."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        fault = f"{out}: expected a directory, or a place to make one, found: {error.strerror}"
-        raise BadInput(fault) from error
+        raise BadInput(
+            f"{out}: expected a directory, or a place to make one, found: {error.strerror}"
+        ) from error
 
 
 def _points_of(updates: list[dict[str, Any]]) -> tuple[list[dict[str, float]], list[str]]:
@@ -85,8 +103,13 @@ def _points_of(updates: list[dict[str, Any]]) -> tuple[list[dict[str, float]], l
     points = []
     for update in updates:
         shares = [line["share"] for line in update["levels"]] + [np.nan] * n_levels
-        of_levels = dict(zip(names, shares, strict=False))
-        points.append({"rows": update["rows"], **of_levels, "labels moved": update["share_moved"]})
+        points.append(
+            {
+                "rows": update["rows"],
+                **dict(zip(names, shares, strict=False)),
+                "labels moved": update["share_moved"],
+            }
+        )
     return points, [*names, "labels moved"]
 
 
@@ -103,9 +126,11 @@ def draw_bands(bands: Sequence[Band]) -> str:
     figure, axes = new_chart()
     width = 0.8 / len(KS)
     for i, k in enumerate(KS):
-        shares = [float(band[f"P@{k}"] or 0.0) for band in bands]
         axes.bar(
-            [place + (i - 1) * width for place in range(len(bands))], shares, width, label=f"P@{k}"
+            [place + (i - 1) * width for place in range(len(bands))],
+            [float(band[f"P@{k}"] or 0.0) for band in bands],
+            width,
+            label=f"P@{k}",
         )
     axes.set_xticks(range(len(bands)), [str(band["band"]) for band in bands])
     axes.set(xlabel="training rows of the label", ylabel="percent", ylim=(0, 100))
@@ -117,19 +142,20 @@ def draw_bands(bands: Sequence[Band]) -> str:
 def draw_reliability(bins: Sequence[ReliabilityBin]) -> str:
     """Return the reliability diagram as an SVG element."""
     figure, axes = new_chart()
-    low = [reliability_bin.low for reliability_bin in bins]
-    width = [reliability_bin.high - reliability_bin.low for reliability_bin in bins]
     axes.bar(
-        low,
+        [reliability_bin.low for reliability_bin in bins],
         [reliability_bin.share_true for reliability_bin in bins],
-        width,
+        [reliability_bin.high - reliability_bin.low for reliability_bin in bins],
         align="edge",
         alpha=0.4,
         label="share true",
     )
-    means = [reliability_bin.mean_score for reliability_bin in bins]
-    shares = [reliability_bin.share_true for reliability_bin in bins]
-    axes.plot(means, shares, marker="o", label="share true at the mean score")
+    axes.plot(
+        [reliability_bin.mean_score for reliability_bin in bins],
+        [reliability_bin.share_true for reliability_bin in bins],
+        marker="o",
+        label="share true at the mean score",
+    )
     axes.plot([0, 1], [0, 1], linestyle="--", color="grey", label="scores that are probabilities")
     axes.set(xlabel="score", ylabel="share of labels that are true", xlim=(0, 1), ylim=(0, 1))
     axes.grid(alpha=0.3)
@@ -164,16 +190,16 @@ def _svg(figure: Figure, salt: str) -> str:
     out = io.StringIO()
     # the salt keeps the ids of several figures on a page distinct
     with rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
-        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(out, format="svg", metadata=no_metadata)
+        figure.savefig(
+            out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        )
     text = out.getvalue()
     return text[text.index("<svg") :]
 
 
 FILE_NAME = "report.html"
 
-LABELS_MAX = 50
-"""At most so many labels are listed: those with the most wrong decisions."""
+LABELS_MAX = 50  # at most so many labels are listed: those with the most wrong decisions
 
 _RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
 
@@ -205,11 +231,6 @@ class PageSubject(NamedTuple):
     names: NameTable
 
 
-def prepare_page(directory: Path) -> None:
-    """Make the directory of a page, before anything is measured. Raises BadInput if it cannot."""
-    _make_directory(directory)
-
-
 def write_page(directory: Path, subject: PageSubject, evaluation: Evaluation) -> Path:
     """Write the page into a directory; return its file. Raises OSError."""
     file = directory / FILE_NAME
@@ -220,7 +241,6 @@ def write_page(directory: Path, subject: PageSubject, evaluation: Evaluation) ->
 def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
     """Return the page. Names of labels, files and models are escaped, whatever they contain."""
     report = evaluation.report
-    title = f"{subject.version} on {subject.data}"
     threshold_text = (
         "the tuned thresholds"
         if report["threshold"] == "tuned"
@@ -235,15 +255,20 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
     reliability = ["<p>Nothing was predicted.</p>"]
     error = report["calibration_error"]
     if error is not None:
-        rows = [
-            (f"{reliability_bin.low:.2f} to {reliability_bin.high:.2f}", *reliability_bin[2:])
-            for reliability_bin in evaluation.reliability
-        ]
         reliability = [
             "<p>The expected calibration error of the first five labels of each row is "
             f"{error:.3f}: so far are score and share of true labels apart, on average.</p>",
             draw_reliability(evaluation.reliability),
-            _table(("score", "labels", "mean score", "share true"), rows),
+            _table(
+                ("score", "labels", "mean score", "share true"),
+                [
+                    (
+                        f"{reliability_bin.low:.2f} to {reliability_bin.high:.2f}",
+                        *reliability_bin[2:],
+                    )
+                    for reliability_bin in evaluation.reliability
+                ],
+            ),
         ]
     unknown = list_unknown(report)
     macro_note = (
@@ -253,15 +278,14 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
     macro_note += (
         f"; those that the model does not know count as zero: {unknown}" if unknown else "."
     )
-    counts = evaluation.counts
-    n_wrong = counts.support + counts.predicted - 2 * counts.hits
+    n_wrong = evaluation.counts.support + evaluation.counts.predicted - 2 * evaluation.counts.hits
     worst = [
         label
         for label in np.argsort(-n_wrong, kind="stable")[:LABELS_MAX].tolist()
         if n_wrong[label] > 0
     ]
     parts = [
-        _HEAD.format(title=escape(title)),
+        _HEAD.format(title=escape(f"{subject.version} on {subject.data}")),
         f"<p>{report['rows']:,} rows. Shares are in percent; labels are decided at "
         f"{escape(threshold_text)}.</p>",
         _table(

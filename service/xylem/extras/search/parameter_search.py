@@ -137,17 +137,16 @@ def search(
     """
     fixed = _check(request)
     if rows is None:
-        training_request = TrainRequest(
+        dataset = TrainRequest(
             trainer="", data=request.data, label_names=request.label_names, columns=request.columns
-        )
-        dataset = training_request.read(on_progress)
+        ).read(on_progress)
         valid = None
         if request.valid is not None:
-            names = build_names(dataset.names)
-            columns = request.columns
-            n_features = None if dataset.rows is None else dataset.rows.n_features
             valid = read_dataset(
-                request.valid, labels=names, n_features=n_features, columns=columns
+                request.valid,
+                labels=build_names(dataset.names),
+                n_features=None if dataset.rows is None else dataset.rows.n_features,
+                columns=request.columns,
             )
     else:
         dataset, valid = rows
@@ -336,11 +335,13 @@ def try_trial(
             raise _TimeIsUp
         on_progress(phase, done, total)
 
-    name = proposal.trainer
-    parameters = proposal.parameters
     threads = request.threads if request.ray is None else 1
     training = TrainRequest(
-        trainer=name, data=request.data, parameters=parameters, seed=request.seed, threads=threads
+        trainer=proposal.trainer,
+        data=request.data,
+        parameters=proposal.parameters,
+        seed=request.seed,
+        threads=threads,
     )
     start = time.monotonic()
     values = []
@@ -349,13 +350,18 @@ def try_trial(
         for fold in folds:
             draft = train_dataset(fold.train, training, watch)
             model = model_of(draft)
-            labelled = labelled_dataset(fold.held_out, featurizer_of(model))
-            values.append(valid_figures(model, labelled, threads, watch).metrics[request.metric])
+            values.append(
+                valid_figures(
+                    model, labelled_dataset(fold.held_out, featurizer_of(model)), threads, watch
+                ).metrics[request.metric]
+            )
             n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
     except _TimeIsUp:
         return None
     seconds = time.monotonic() - start
-    return TrialFacts(name, parameters, sum(values) / len(values), round(seconds, 3), n_bytes)
+    return TrialFacts(
+        proposal.trainer, proposal.parameters, sum(values) / len(values), round(seconds, 3), n_bytes
+    )
 
 
 def _completed_trials(study: Study) -> list[FrozenTrial]:

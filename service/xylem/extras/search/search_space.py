@@ -13,8 +13,7 @@ from xylem.trainers import trainer
 if TYPE_CHECKING:
     from optuna import Trial
 
-TRAINER = "trainer"
-"""The name of the first choice of a trial."""
+TRAINER = "trainer"  # the name of the first choice of a trial
 
 
 class Range(NamedTuple):
@@ -125,8 +124,12 @@ def dimensions_of(
     if are_texts and fixed.get(_KIND, _WORDS) in (_WORDS, _CHARS):
         names = {key.removeprefix(PREFIX) for key in fixed if key.startswith(PREFIX)} - {"kind"}
         # otherwise the fixed parameters are those of characters
-        have_words = names <= TfidfParameters.model_fields.keys()
-        space |= {_KIND: Choice((_WORDS, _CHARS) if have_words else (_CHARS,)), **_TEXT}
+        space |= {
+            _KIND: Choice(
+                (_WORDS, _CHARS) if names <= TfidfParameters.model_fields.keys() else (_CHARS,)
+            ),
+            **_TEXT,
+        }
     return {key: dimension for key, dimension in space.items() if key not in fixed}
 
 

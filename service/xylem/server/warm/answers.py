@@ -26,31 +26,37 @@ _TEXTS = ["a text", "another text"]
 def text_model() -> Model:
     """Return a label tree of two labels for texts."""
     featurizer, _ = fit_tfidf(_TEXTS, TfidfParameters())
-    chunk = Chunk(
-        features=np.zeros(1, np.int32),
-        row_ptr=np.array([0, 2], np.int64),
-        child=np.arange(2, dtype=np.int32),
-        weight=np.ones(2, np.float32),
-        bias=np.zeros(2, np.float32),
-    )
     tree = Tree(
-        np.array([1, 3, 3, 3], np.int32), np.array([-1, 0, 1], np.int32), [chunk, None, None]
+        np.array([1, 3, 3, 3], np.int32),
+        np.array([-1, 0, 1], np.int32),
+        [
+            Chunk(
+                features=np.zeros(1, np.int32),
+                row_ptr=np.array([0, 2], np.int64),
+                child=np.arange(2, dtype=np.int32),
+                weight=np.ones(2, np.float32),
+                bias=np.zeros(2, np.float32),
+            ),
+            None,
+            None,
+        ],
     )
-    draft = Draft(
-        kind="label-tree",
-        link="hinge3",
-        weights="float32",
-        n_features=featurizer.n_features,
-        trainer=TrainerInfo("label-tree", {}),
-        seed=0,
-        data=DataInfo("none", len(_TEXTS), "0" * 64),
-        metrics={},
-        features=featurizer.config(),
-        ensemble=build_ensemble([tree], 2, featurizer.n_features),
-        labels=build_names(["one", "other"]),
-        extra=featurizer.arrays(),
+    return model_of(
+        Draft(
+            kind="label-tree",
+            link="hinge3",
+            weights="float32",
+            n_features=featurizer.n_features,
+            trainer=TrainerInfo("label-tree", {}),
+            seed=0,
+            data=DataInfo("none", len(_TEXTS), "0" * 64),
+            metrics={},
+            features=featurizer.config(),
+            ensemble=build_ensemble([tree], 2, featurizer.n_features),
+            labels=build_names(["one", "other"]),
+            extra=featurizer.arrays(),
+        )
     )
-    return model_of(draft)
 
 
 def compile_answers() -> None:

@@ -55,11 +55,9 @@ from xylem_store import (
     environments_by_level,
 )
 
+# the most processes that compile. Each takes up to 0.8 GB. More would wait for each other, because
+# each kernel is compiled by one process only
 _PROCESSES_MAX = 4
-"""The most processes that compile. Each takes up to 0.8 GB.
-
-More would wait for each other, because each kernel is compiled by one process only.
-"""
 
 _N_KERNELS = 578  # kernels of all jobs; used only by the progress bar
 _LOOK_SECONDS = 0.5
@@ -80,20 +78,22 @@ def _files(directory: Path) -> Iterator[tuple[str, Path]]:
         path = directory / f"{kind}.jsonl"
         with path.open("w") as file:
             for row, (first, _) in enumerate(features):
-                text = {"text": " ".join(words[row])}
-                instance = {"features": dict.fromkeys(words[row], 1)} if kind == "named" else text
+                instance = (
+                    {"features": dict.fromkeys(words[row], 1)}
+                    if kind == "named"
+                    else {"text": " ".join(words[row])}
+                )
                 file.write(json.dumps({**instance, "labels": [f"label{first}"]}) + "\n")
         yield kind, path
     lines = [f"{first} {first}:1 {second}:0.5" for first, second in features]
-    heads = {"txt": f"{_N_ROWS} {_N_FEATURES} {_N_LABELS}\n", "svm": ""}
-    for suffix, head in heads.items():
+    for suffix, head in {"txt": f"{_N_ROWS} {_N_FEATURES} {_N_LABELS}\n", "svm": ""}.items():
         path = directory / f"raw.{suffix}"
         path.write_text(head + "\n".join(lines) + "\n")
         yield "raw", path
 
 
+# the parameters of the job whose texts have vectors
 _VECTORS = ("features.kind=words+chars", "vectors.dims=2")
-"""The parameters of the job whose texts have vectors."""
 
 
 class WarmUpJob(NamedTuple):
@@ -115,33 +115,37 @@ def jobs(directory: Path) -> list[WarmUpJob]:
     raw = files[-1][1]
     trainers = [WarmUpJob(trainer, raw) for trainer in TRAINERS]
     variants = [
-        WarmUpJob("plt", raw, ("solver=sgd", f"tree={tree}")) for tree in ("kmeans", "huffman")
+        *(WarmUpJob("plt", raw, ("solver=sgd", f"tree={tree}")) for tree in ("kmeans", "huffman")),
+        WarmUpJob("huffman-tree", raw, ("arity=3", "tree=clustered")),
+        *(
+            WarmUpJob("learned-tree", raw, ("arity=3", f"optimiser={name}", "statistics=paths"))
+            for name in ("sgd", "adagrad")
+        ),
+        WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes")),
+        # By default a tree does not divide so few labels. Here it does, as with thousands.
+        *(WarmUpJob(trainer, raw, ("leaf_size=2",)) for trainer in ("label-tree", "plt")),
     ]
-    variants.append(WarmUpJob("huffman-tree", raw, ("arity=3", "tree=clustered")))
-    variants += [
-        WarmUpJob("learned-tree", raw, ("arity=3", f"optimiser={optimiser}", "statistics=paths"))
-        for optimiser in ("sgd", "adagrad")
-    ]
-    variants.append(WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes")))
-    # By default a tree does not divide so few labels. Here it does, as with thousands.
-    variants += [WarmUpJob(trainer, raw, ("leaf_size=2",)) for trainer in ("label-tree", "plt")]
-    weighted_trainers = "label-tree", "ldsm", "huffman-tree"
     stored = [
-        WarmUpJob(trainer, raw, weights=w) for w in WEIGHTS[1:] for trainer in weighted_trainers
-    ]
-    features = [WarmUpJob("label-tree", path, (f"features.kind={kind}",)) for kind, path in files]
-    # pairs of words have a kernel of their own, for arrays of a version and for those of a training
-    features += [
-        WarmUpJob("label-tree", path, (f"features.kind={kind}", "features.bigrams=true"))
-        for kind, path in files
-        if kind in ("tfidf", "hashing")
+        WarmUpJob(trainer, raw, weights=weights)
+        for weights in WEIGHTS[1:]
+        for trainer in ("label-tree", "ldsm", "huffman-tree")
     ]
     stops = directory / "stops.txt"
     stops.write_text(f"word{_N_LABELS}\n")
-    forms = ("features.kind=words+chars", f"features.stop_words={stops}")
     texts = next(path for kind, path in files if kind == "words+chars")
-    features.append(WarmUpJob("label-tree", texts, forms))
-    features.append(WarmUpJob("label-tree", texts, _VECTORS))
+    features = [
+        *(WarmUpJob("label-tree", path, (f"features.kind={kind}",)) for kind, path in files),
+        # pairs of words have a kernel of their own, for arrays of a version and of a training
+        *(
+            WarmUpJob("label-tree", path, (f"features.kind={kind}", "features.bigrams=true"))
+            for kind, path in files
+            if kind in ("tfidf", "hashing")
+        ),
+        WarmUpJob(
+            "label-tree", texts, ("features.kind=words+chars", f"features.stop_words={stops}")
+        ),
+        WarmUpJob("label-tree", texts, _VECTORS),
+    ]
     return [features[0], *reversed(trainers), *variants, *stored, *features[1:]]
 
 
@@ -167,8 +171,7 @@ def warm(job: WarmUpJob) -> None:
                 store, "warm", request.model_copy(update={"keep_state": True, "until": 1})
             )
             request = request.model_copy(update={"parameters": (), "base": "warm@1"})
-        report = train_and_publish(store, "warm", request)
-        model = store.open("warm", report.version)
+        model = store.open("warm", train_and_publish(store, "warm", request).version)
         if job.trainer == "label-tree":
             if job.data.suffix == ".svm":
                 _go_on(store, request)
@@ -198,18 +201,17 @@ def _go_on(store: Store, request: TrainRequest) -> None:
     new = store.root / "new.svm"
     new.write_text(request.data.read_text().replace("\n0 ", f"\n{_N_LABELS} "))
     request = request.model_copy(update={"base": "warm@1", "parameters": (), "weights": "float32"})
-    update = {"valid": new, "calibrate": True}
-    train_and_publish(store, "warm", request.model_copy(update=update))
-    update = {"data": new, "rows": (request.data,)}
-    extend_and_publish(store, "warm", request.model_copy(update=update))
+    train_and_publish(store, "warm", request.model_copy(update={"valid": new, "calibrate": True}))
+    extend_and_publish(
+        store, "warm", request.model_copy(update={"data": new, "rows": (request.data,)})
+    )
 
 
 def _combined(member: Model, data: Path) -> Model:
     """Return a combined version of one member, with names, near rows and an unfitted ranker."""
     vocabulary = data.with_name("vocabulary.tsv")
     vocabulary.write_text("".join(f"<label{i}>\tword{i}\n" for i in range(_N_LABELS)))
-    request = CombineRequest((), data, vocabulary, rerank=data)
-    return unranked_version([member], request)
+    return unranked_version([member], CombineRequest((), data, vocabulary, rerank=data))
 
 
 def _begin() -> None:
@@ -225,15 +227,20 @@ def warm_all() -> None:
     from this process, so they need not import anything again. On a terminal a progress bar counts
     the kernels and estimates the remaining time; its thread starts after the fork.
     """
-    n_processes = min(n_processors() + 2, _PROCESSES_MAX)
-    pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("fork"), _begin)
+    pool = ProcessPoolExecutor(
+        min(n_processors() + 2, _PROCESSES_MAX), multiprocessing.get_context("fork"), _begin
+    )
     with tempfile.TemporaryDirectory() as directory, pool:
         n_before = _n_kernels()
         running_jobs = [pool.submit(warm, job) for job in jobs(Path(directory))]
-        columns = TextColumn("kernels"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-        console = Console(stderr=True)
         with Progress(
-            *columns, TextColumn("left"), console=console, disable=not sys.stderr.isatty()
+            TextColumn("kernels"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
         ) as bar:
             task = bar.add_task("", total=_N_KERNELS)
             while wait(running_jobs, _LOOK_SECONDS).not_done:
@@ -243,7 +250,6 @@ def warm_all() -> None:
 
 
 def _n_kernels() -> int:
-    """Return how many kernels are in the cache."""
     return sum(1 for _ in cache_dir().rglob("*.nbc"))
 
 

@@ -1,6 +1,8 @@
 """Answers of a batch as rows of a Parquet file."""
 
-from typing import Any, BinaryIO, Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -10,8 +12,9 @@ GROUP_ROWS = 1 << 14
 """About how many rows a group of the Parquet file has."""
 
 
-class AnswerTable:
-    """Writes lines of answers as rows of a Parquet file: a context manager.
+@contextmanager
+def answer_table(file: BinaryIO) -> Iterator[Callable[[bytes], None]]:
+    """Yield a function that writes complete lines of answers as rows of a Parquet file.
 
     The file is complete when the context ends. Its columns:
 
@@ -19,46 +22,38 @@ class AnswerTable:
     labels, scores  of the prediction; scores are float32, as in the lines
     prediction_id  as in the line
     error          the error of a line that is not valid, as JSON; else null
+
+    Raises BadParameter if pyarrow is missing.
     """
+    check_installed()
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetWriter
 
-    def __init__(self, file: BinaryIO) -> None:
-        """Begin the file. Raises BadParameter if pyarrow is missing."""
-        check_installed()
-        import pyarrow as pa
-        from pyarrow.parquet import ParquetWriter
+    text = pa.string()
+    schema = pa.schema(
+        {
+            "id": text,
+            "labels": pa.list_(text),
+            "scores": pa.list_(pa.float32()),
+            "prediction_id": text,
+            "error": text,
+        }
+    )
+    rows: list[dict[str, Any]] = []
 
-        text = pa.string()
-        floats = pa.float32()
-        self._schema = pa.schema(
-            {
-                "id": text,
-                "labels": pa.list_(text),
-                "scores": pa.list_(floats),
-                "prediction_id": text,
-                "error": text,
-            }
-        )
-        self._table = pa.Table
-        self._writer = ParquetWriter(file, self._schema, compression="zstd")
-        self._rows: list[dict[str, Any]] = []
+    def flush() -> None:
+        writer.write_table(pa.Table.from_pylist(rows, schema))
+        rows.clear()
 
-    def write(self, lines: bytes) -> None:
-        """Add complete lines."""
-        self._rows += [_row(orjson.loads(line)) for line in lines.splitlines()]
-        if len(self._rows) >= GROUP_ROWS:
-            self._flush()
+    def write(lines: bytes) -> None:
+        rows.extend(_row(orjson.loads(line)) for line in lines.splitlines())
+        if len(rows) >= GROUP_ROWS:
+            flush()
 
-    def _flush(self) -> None:
-        self._writer.write_table(self._table.from_pylist(self._rows, self._schema))
-        self._rows.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self._rows:
-            self._flush()
-        self._writer.close()
+    with ParquetWriter(file, schema, compression="zstd") as writer:
+        yield write
+        if rows:
+            flush()
 
 
 def _row(answer: dict[str, Any]) -> dict[str, Any]:

@@ -56,9 +56,13 @@ def answer_block(
     options = with_present_thresholds(options, served)
     predictions = search_chunked(served.predictor.predict, chunked, options, served)
     timings.end(SEARCH)
-    labels_json = describe_labels(predictions, chunked, served, info, explain=explain)
     json_predictions = write_predictions(
-        predictions, options, epoch, served, labels_json, chunked.unknown
+        predictions,
+        options,
+        epoch,
+        served,
+        describe_labels(predictions, chunked, served, info, explain=explain),
+        chunked.unknown,
     )
     answers = (
         json_predictions
@@ -104,8 +108,8 @@ def answers_of(served: ServedVersion, options: Options, limits: Limits) -> Calla
     )
 
 
+# the id that the answer to a line repeats, and the error if the line has no row
 _IdAndFault: TypeAlias = tuple[str | int | None, BadInput | None]
-"""The id that the answer to a line repeats, and the error if the line has no row."""
 
 
 def _read(
@@ -127,9 +131,10 @@ def _read(
     if plain is not None:
         return plain, None
     parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]
-    instances = [line for line in parsed if not isinstance(line, BadInput)]
     chunked, faults = rows_and_faults(
-        instances, featurizer, partial(divide_texts, characters_max=chunk_characters)
+        [line for line in parsed if not isinstance(line, BadInput)],
+        featurizer,
+        partial(divide_texts, characters_max=chunk_characters),
     )
     next_fault = iter(faults)
     ids_and_faults: list[_IdAndFault] = [
@@ -158,9 +163,9 @@ def _plain_rows(
             return ChunkedRows(featurizer.transform_csr(*arrays), None, [])
         except BadInput:
             return None
-    if chunk_characters is not None:
-        return None
-    rows = text_rows_of_lines(complete_lines, featurizer, limits.text_bytes_max)
+    rows = None
+    if chunk_characters is None:
+        rows = text_rows_of_lines(complete_lines, featurizer, limits.text_bytes_max)
     if rows is None:
         return None
     return ChunkedRows(rows, None, np.flatnonzero(np.diff(rows.indptr) == 0).tolist())

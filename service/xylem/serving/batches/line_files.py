@@ -102,11 +102,10 @@ def opened(
             yield Source(table, table, table.n_bytes, of_lines)  # type: ignore[arg-type]
         return
     if not plain_name(path).endswith(JSON_LINES):
-        endings = (
-            f".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet, or {STDIN} "
-            "for standard input"
+        raise BadData(
+            f"{data}: expected a name that ends in .jsonl, .ndjson, .csv, .tsv (and .gz or .zst), "
+            f"or .parquet, or {STDIN} for standard input, found {path.name!r}"
         )
-        raise BadData(f"{data}: expected a name that ends in {endings}, found {path.name!r}")
     from xylem.datasets import open_unpacked
 
     file, raw = open_unpacked(path)
@@ -203,8 +202,9 @@ def blocks_of(
 
 def _json_of(line: bytes) -> bytes:
     """Return a text as a line of JSON. Bytes that are not UTF-8 stay, for the parser to reject."""
-    escaped = _ESCAPED.sub(lambda match: b"\\u%04x" % match[0][0], line.removesuffix(b"\r"))
-    return b'{"text":"%b"}' % escaped
+    return b'{"text":"%b"}' % _ESCAPED.sub(
+        lambda match: b"\\u%04x" % match[0][0], line.removesuffix(b"\r")
+    )
 
 
 def _with_text(fields: TextFields, line: bytes) -> bytes:
@@ -223,8 +223,9 @@ def _with_text(fields: TextFields, line: bytes) -> bytes:
     try:
         return orjson.dumps({"text": fields.join(cells), **other_values})
     except BadInstance:  # the parser names the field
-        named_cells = dict(zip(fields.names, cells, strict=True))
-        return orjson.dumps({TextFields.key: named_cells, **other_values})
+        return orjson.dumps(
+            {TextFields.key: dict(zip(fields.names, cells, strict=True)), **other_values}
+        )
 
 
 def in_order(

@@ -36,9 +36,9 @@ class Answered(NamedTuple):
 
 def too_long(limits: Limits) -> LimitExceeded:
     """Return the error of a line that is longer than the limit."""
-    bytes_max = limits.line_bytes_max
     return LimitExceeded(
-        f"expected a line of at most {bytes_max} bytes (limit line_bytes_max), found a longer one"
+        f"expected a line of at most {limits.line_bytes_max} bytes (limit line_bytes_max), "
+        "found a longer one"
     )
 
 

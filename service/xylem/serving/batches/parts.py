@@ -29,7 +29,7 @@ from xylem.base import (
     whole_file,
 )
 from xylem.datasets import DataFile, find_files, kind_of
-from xylem.serving.batches.answer_table import AnswerTable
+from xylem.serving.batches.answer_table import answer_table
 from xylem.serving.batches.blocks import answers_of
 from xylem.serving.batches.line_files import blocks_of, in_order, opened
 from xylem.serving.batches.lines import Answered, LineBlock
@@ -38,7 +38,7 @@ from xylem.serving.live.opening import open_named
 from xylem.serving.parse import parse_options
 from xylem.serving.stores import store_of
 from xylem.thresholds import Head, Tuned
-from xylem_store import U8, StoreError, manifest_digest
+from xylem_store import U8, StoreError
 
 Format = Literal["jsonl", "parquet"]
 
@@ -121,19 +121,22 @@ class AnswerParts:
         n_rows = n_bad = 0
         with ExitStack() as stack:
             file = stack.enter_context(whole_file(file_path(self.out) / item.name(self.form)))
-            out = file if self.form == "jsonl" else stack.enter_context(AnswerTable(file))
+            write: Callable[[bytes], object] = (
+                file.write if self.form == "jsonl" else stack.enter_context(answer_table(file))
+            )
             source = stack.enter_context(opened(item.file, self.columns, item.start, item.end))
             if source.n_bytes != item.size:
-                fault = (
-                    f"expected {item.size} bytes, as there were at first, found {source.n_bytes}"
+                raise BadData(
+                    f"{item.file}: expected {item.size} bytes, as there were at first, found "
+                    f"{source.n_bytes}: it has changed"
                 )
-                raise BadData(f"{item.file}: {fault}: it has changed")
-            rows_max = self.options.block_rows(self.limits)
-            todo = blocks_of(source, self.limits.line_bytes_max, rows_max, item.first)
+            todo = blocks_of(
+                source, self.limits.line_bytes_max, self.options.block_rows(self.limits), item.first
+            )
             for answered in in_order(todo, workspace, self.threads, lambda: False):
                 if stop[0]:
                     raise InterruptedError
-                out.write(answered.lines)
+                write(answered.lines)
                 n_rows += answered.n_rows
                 n_bad += answered.n_bad
         return Answered(b"", n_rows, n_bad)
@@ -145,14 +148,16 @@ class AnswerParts:
         """
         store = Path(self.store)
         try:
-            digest = manifest_digest(store_of(store).manifest(self.model, self.version))
+            digest = store_of(store).manifest(self.model, self.version).digest
         except StoreError as error:
             raise BadParameter(
                 f"{store}: expected a store that can be read here, found: {error}"
             ) from None
         if digest != self.digest:
-            expected = f"{self.model}@{self.version} of digest {self.digest[:12]}"
-            raise BadParameter(f"{store}: expected {expected}, found one of {digest[:12]}")
+            raise BadParameter(
+                f"{store}: expected {self.model}@{self.version} of digest {self.digest[:12]}, "
+                f"found one of {digest[:12]}"
+            )
         with opened(file, self.columns) as source:
             source.file.read1(1)  # type: ignore[attr-defined]
         trial = file_path(self.out) / ".check"
@@ -163,22 +168,18 @@ class AnswerParts:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that a later run must share, which makes missing parts; for JSON."""
-        version_settings = {
+        epoch = None if self.tuned is None else [self.tuned[1].base_epoch, self.tuned[1].epoch]
+        settings = {
             "model": self.model,
             "version": self.version,
             "digest": self.digest,
             "format": self.form,
-        }
-        epoch = None if self.tuned is None else [self.tuned[1].base_epoch, self.tuned[1].epoch]
-        answer_settings = {
             "query": self.query,
             "denied": self.denied,
             "epoch": epoch,
+            "columns": self.columns,
         }
-        json_settings: dict[str, Any] = json.loads(
-            json.dumps({**version_settings, **answer_settings, "columns": self.columns})
-        )
-        return json_settings
+        return dict(json.loads(json.dumps(settings)))
 
 
 class AnswerOutcome(NamedTuple):
@@ -225,9 +226,8 @@ def answer_files(
         on_progress("predict", n_bytes, total)
 
     if todo:
-        file = todo[0].file
         with crew_of as crew:
-            crew.everywhere(lambda: step.check(file))
+            crew.everywhere(lambda: step.check(todo[0].file))
             crew.steps(step, todo, done)
     return AnswerOutcome(len(parts), len(parts) - len(todo), n_rows, n_bad)
 

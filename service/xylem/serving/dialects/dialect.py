@@ -6,15 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from xylem.base import Limits, StageTimings
 from xylem.engine import Featurizer, Predictions, PredictOptions
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows
+from xylem_store import U8
 
 Q = TypeVar("Q")
 
@@ -42,7 +41,7 @@ class Longer(NamedTuple):
     deadline_ms  milliseconds after which the flag is to be set; None: no deadline
     """
 
-    answer: Callable[[NDArray[np.uint8]], Reply]
+    answer: Callable[[U8], Reply]
     deadline_ms: int | None = None
 
 

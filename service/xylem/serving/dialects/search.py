@@ -9,7 +9,7 @@ from xylem.base import ENCODE, FEATURES, QUEUE, SEARCH, WRITE, Limits, StageTimi
 from xylem.engine import NO_THRESHOLD, NUMBER
 from xylem.engine import TUNED as TUNED_KIND
 from xylem.serving.dialects.dialect import Dialect, Longer, Query, Reply
-from xylem.serving.dialects.predict.fast_answers import FastForms
+from xylem.serving.dialects.predict.fast_request import FastForms
 from xylem.serving.dialects.predict.kernels.fast_request import FastLimits
 from xylem.serving.dialects.predict.kernels.request_bodies import BodyForms, BodyQuery
 from xylem.serving.dialects.predict.schema import TUNED, Options
@@ -53,11 +53,9 @@ def is_short(query: Query, served: ServedVersion) -> bool:
         or options.label_weights is not None
         or options.chunk_characters
         or served.featurizer.encodes
+        or n_rows * options.beam_width > SHORT_BEAMS
+        or n_rows * served.predictor.children_scored(options.beam_width) > SHORT_CHILDREN
     ):
-        return False
-    if n_rows * options.beam_width > SHORT_BEAMS:
-        return False
-    if n_rows * served.predictor.children_scored(options.beam_width) > SHORT_CHILDREN:
         return False
     n_items = query.n_items(served.featurizer)
     facts = served.info.current
@@ -67,6 +65,9 @@ def is_short(query: Query, served: ServedVersion) -> bool:
     if options.allow_labels is not None or options.deny_labels is not None:
         n_items += len(options.allow_labels or ()) + len(options.deny_labels or ())
         if not served.masks.keeps(options.allow_labels, options.deny_labels):
+            lists = options.allow_labels or (), options.deny_labels or ()
+            if any(map(served.info.searches, lists)):
+                return False
             n_items += served.labels.n_names // MASKED_AN_ITEM
     if options.explain:
         n_labels = n_rows * min(options.top_r, served.predictor.n_labels)
@@ -77,26 +78,30 @@ def is_short(query: Query, served: ServedVersion) -> bool:
 
 def fast_forms(limits: Limits) -> FastForms:
     """Return the bounds of the requests that the kernel answers at once."""
-    labels_max = min(limits.answer_labels_max, SHORT_ITEMS)
-    search_limits = FastLimits(
-        limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN
-    )
     defaults = Options()
-    bodies = BodyForms(
-        rows_max=min(SHORT_BEAMS, limits.instances_max),
-        values_max=min(SHORT_ITEMS, limits.features_max),
-        characters_max=SHORT_ITEMS,
-        text_bytes_max=limits.text_bytes_max,
-        top_r=defaults.top_r,
-        beam_width=defaults.beam_width,
+    return FastForms(
+        FastLimits(
+            top_r_max=limits.top_r_max,
+            beam_width_max=limits.beam_width_max,
+            labels_max=min(limits.answer_labels_max, SHORT_ITEMS),
+            beams_max=SHORT_BEAMS,
+            children_max=SHORT_CHILDREN,
+        ),
+        BodyForms(
+            rows_max=min(SHORT_BEAMS, limits.instances_max),
+            values_max=min(SHORT_ITEMS, limits.features_max),
+            characters_max=SHORT_ITEMS,
+            text_bytes_max=limits.text_bytes_max,
+            top_r=defaults.top_r,
+            beam_width=defaults.beam_width,
+        ),
     )
-    return FastForms(search_limits, bodies)
 
 
+# the fields that the kernel understands; a request must leave all others at their defaults
 _OF_KERNEL = frozenset(
     {"instances", "top_r", "beam_width", "exact", "threshold", "binary_data_output"}
 )
-"""The fields that the kernel understands; a request must leave all others at their defaults."""
 
 _DEFAULTS = {name: field.default for name, field in Options.model_fields.items()}
 
@@ -195,12 +200,11 @@ def body_query_of(options: Options, n_rows: int, n_values: int) -> tuple[BodyQue
             return None
     elif options.threshold == TUNED:
         kind = TUNED_KIND
-    body_query = BodyQuery(
+    return BodyQuery(
         n_rows=n_rows,
         n_values=n_values,
         top_r=options.top_r,
         beam_width=options.beam_width,
         threshold=kind,
         is_exact=int(options.exact),
-    )
-    return body_query, number
+    ), number

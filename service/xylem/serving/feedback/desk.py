@@ -70,10 +70,11 @@ class StoredRows(NamedTuple):
         Raises BadRequest, LimitExceeded.
         """
         request = validated({"event_ids": event_ids, "day": day}, DeleteRowsRequest, self.limits)
-        if request.event_ids is not None:
-            n = self.rows.forget(model, event_keys(model, request.event_ids))
-        else:
-            n = self.rows.forget_day(model, request.midnight)
+        n = (
+            self.rows.forget_day(model, request.midnight)
+            if request.event_ids is None
+            else self.rows.forget(model, event_keys(model, request.event_ids))
+        )
         if not n:
             self.store.resolve(model)
         return {"model": model, "deleted": n}
@@ -126,8 +127,12 @@ class FeedbackDesk:
         parts = None if keep else await self._read_sparse(body, served, are_lines=False)
         if parts is None:
             is_long = len(body) > SHORT_BYTES
-            values = await self._off_loop(is_long, parse_feedback, body, self._limits)
-            parts = await self._read(values, served, is_long=is_long, keep=keep)
+            parts = await self._read(
+                await self._off_loop(is_long, parse_feedback, body, self._limits),
+                served,
+                is_long=is_long,
+                keep=keep,
+            )
         timings.end(READ)
         verdicts = await self._count(parts, served, may_wait=False)
         epoch = served.thresholds.epoch
@@ -153,8 +158,9 @@ class FeedbackDesk:
 
         Raises DatabaseUnavailable, and Overloaded if the queue is full and `may_wait` is false.
         """
-        parts = await self._read(values, served, is_long=True, keep=keep)
-        return await self._count(parts, served, may_wait=may_wait)
+        return await self._count(
+            await self._read(values, served, is_long=True, keep=keep), served, may_wait=may_wait
+        )
 
     async def begin_block(
         self, block: LineBlock, served: ServedVersion, timings: StageTimings, *, keep: bool = False
@@ -165,8 +171,12 @@ class FeedbackDesk:
         if len(lines) == len(block.lines) and not keep:
             parts = await self._read_sparse(b"\n".join(lines), served, are_lines=True)
         if parts is None:
-            values = [value_of(line, self._limits) for line in block.lines]
-            parts = await self._read(values, served, is_long=True, keep=keep)
+            parts = await self._read(
+                [value_of(line, self._limits) for line in block.lines],
+                served,
+                is_long=True,
+                keep=keep,
+            )
         timings.end(READ)
         return asyncio.create_task(self._lines(block.first, parts, served, timings))
 
@@ -213,14 +223,19 @@ class FeedbackDesk:
                 late_result = partial(
                     not_counted, result="late", reason="version-gone", detail=str(error)
                 )
-                late_results = {
-                    i: late_result(event.feedback.event_id)
-                    for i, event in places.items()
-                    if isinstance(event, CheckedEvent)
-                }
-                parts.append(_Part(None, {}, late_results))
-                continue
-            parts.append(await self._off_loop(is_long, _to_part, places, version_served, keep))
+                parts.append(
+                    _Part(
+                        None,
+                        {},
+                        {
+                            i: late_result(event.feedback.event_id)
+                            for i, event in places.items()
+                            if isinstance(event, CheckedEvent)
+                        },
+                    )
+                )
+            else:
+                parts.append(await self._off_loop(is_long, _to_part, places, version_served, keep))
         return parts
 
     def _check(
@@ -240,24 +255,30 @@ class FeedbackDesk:
         for part in parts:
             if part.served is not None and part.events is not None:
                 denied = part.served.denied
-                submit = self._learning.writer.submit
-                allowed = ALL_COUNT if denied is None else denied.allowed
-                future = submit(
-                    part.served.thresholds, part.events, may_wait=may_wait, allowed=allowed
+                writing.append(
+                    asyncio.wrap_future(
+                        self._learning.writer.submit(
+                            part.served.thresholds,
+                            part.events,
+                            may_wait=may_wait,
+                            allowed=ALL_COUNT if denied is None else denied.allowed,
+                        )
+                    )
                 )
-                writing.append(asyncio.wrap_future(future))
         # usually there is only one, and then gather would be a needless cost
         outcomes = iter([await writing[0]] if len(writing) == 1 else await asyncio.gather(*writing))
         verdicts: dict[int, FeedbackLineResult] = {}
         for part in parts:
             part_verdicts = {**part.verdicts}
-            results = [] if part.events is None else next(outcomes)
-            for (place, event_id), result in zip(part.ids.items(), results, strict=True):
+            for (place, event_id), result in zip(
+                part.ids.items(), [] if part.events is None else next(outcomes), strict=True
+            ):
                 part_verdicts[place] = verdict_on(event_id, result)
             verdicts |= part_verdicts
-            version = None if part.served is None else part.served.version
             self._on_verdicts(
-                served.name, version, [verdict["result"] for verdict in part_verdicts.values()]
+                served.name,
+                None if part.served is None else part.served.version,
+                [verdict["result"] for verdict in part_verdicts.values()],
             )
         return [verdicts[place] for place in sorted(verdicts)]
 
@@ -293,8 +314,11 @@ def _to_part(
     places: Mapping[int, CheckedEvent | FeedbackLineResult], served: ServedVersion, keep: bool
 ) -> _Part:
     """Read the events of one version, by their place; `keep` as for `to_events`."""
-    checked = {place: event for place, event in places.items() if isinstance(event, CheckedEvent)}
-    ids, events, verdicts = to_events(checked, served, keep=keep)
+    ids, events, verdicts = to_events(
+        {place: event for place, event in places.items() if isinstance(event, CheckedEvent)},
+        served,
+        keep=keep,
+    )
     verdicts |= {
         place: event for place, event in places.items() if not isinstance(event, CheckedEvent)
     }

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, Struct, UnsetType
-from numpy.typing import NDArray
 
 from xylem.base import BadInput, LabelRows, Limits, SparseRows, UnknownLabel, offsets
 from xylem.engine import Featurizer
@@ -25,7 +24,7 @@ from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import validated
 from xylem.serving.problems import code_of
 from xylem.serving.rows import rows_and_faults, transform
-from xylem.serving.schemas.limits import longest, utf8_length
+from xylem.serving.schemas.fields import longest, utf8_length
 from xylem.thresholds import (
     NO_EPOCH,
     NO_LABELS,
@@ -35,7 +34,7 @@ from xylem.thresholds import (
     instances_of,
     label_rows,
 )
-from xylem_store import find_all
+from xylem_store import I32, find_all
 
 
 class _Event(Struct, forbid_unknown_fields=True):
@@ -76,17 +75,19 @@ def read_sparse(
     ):
         return None
     rows = _rows_of(events, served.featurizer, limits)
-    n_labels = served.labels.n_names
     ids = find_all(served.labels, chain.from_iterable(event.labels for event in events)).tolist()
     if rows is None or min(ids, default=0) < 0:
         return None
     next_ids = iter(ids)
     true_labels = [sorted(set(islice(next_ids, len(event.labels)))) for event in events]
-    flat = np.array(list(chain.from_iterable(true_labels)), np.int32)
     names = [event.event_id for event in events]
     event_columns = instances_of(
         rows,
-        LabelRows(offsets(map(len, true_labels)), flat, n_labels),
+        LabelRows(
+            offsets(map(len, true_labels)),
+            np.array(list(chain.from_iterable(true_labels)), np.int32),
+            served.labels.n_names,
+        ),
         event_keys(served.name, names),
     )
     if all(event.prediction_id is UNSET for event in events):
@@ -104,7 +105,7 @@ def read_sparse(
             return None
         predicted[i] = token.labels
         event_columns.epochs[i] = token.epoch
-    return names, event_columns._replace(predicted=label_rows(predicted, n_labels))
+    return names, event_columns._replace(predicted=label_rows(predicted, served.labels.n_names))
 
 
 def _is_within(event: _Event, limits: Limits) -> bool:
@@ -178,20 +179,26 @@ def to_events(
     checked  the events by their place in the request
     keep     whether each event gets the line that is stored to train on
     """
-    instances = [
-        event.feedback.instance_or_none
-        for event in checked.values()
-        if event.feedback.instance_or_none is not None
-    ]
-    rows, faults = rows_and_faults(instances, served.featurizer, transform)
+    rows, faults = rows_and_faults(
+        [
+            event.feedback.instance_or_none
+            for event in checked.values()
+            if event.feedback.instance_or_none is not None
+        ],
+        served.featurizer,
+        transform,
+    )
     no_row = SparseRows(np.zeros(2, np.int64), rows.indices[:0], rows.values[:0], rows.n_features)
     next_row = count(1)
     next_fault = iter(faults)
-    names = chain.from_iterable(event.feedback.labels for event in checked.values())
-    next_label_ids = iter(find_all(served.labels, names).tolist())
+    next_label_ids = iter(
+        find_all(
+            served.labels, chain.from_iterable(event.feedback.labels for event in checked.values())
+        ).tolist()
+    )
     places: list[int] = []
-    true_labels: list[NDArray[np.int32]] = []
-    predicted: list[NDArray[np.int32]] = []
+    true_labels: list[I32] = []
+    predicted: list[I32] = []
     epochs: list[int] = []
     lines: list[bytes | None] = []
     ids: dict[int, str] = {}
@@ -203,16 +210,20 @@ def to_events(
         row_index = next(next_row) if instance is not None and fault is None else 0
         if -1 in label_ids:
             i = label_ids.index(-1)
-            unknown = UnknownLabel(
-                f"expected labels of the model, found {feedback.labels[i][:80]!r}"
+            verdicts[place] = refused(
+                feedback.event_id,
+                UnknownLabel(
+                    f"expected labels of the model, found {feedback.labels[i][:80]!r}"
+                ).with_path(f"labels[{i}]"),
             )
-            verdicts[place] = refused(feedback.event_id, unknown.with_path(f"labels[{i}]"))
         elif fault is not None:
             verdicts[place] = refused(feedback.event_id, fault.within("instance"))
         elif token is not None and not _is_of(token, served):
-            detail = "expected a prediction of this version, found labels that it does not have"
             verdicts[place] = not_counted(
-                feedback.event_id, "rejected", "prediction-forged", detail
+                feedback.event_id,
+                "rejected",
+                "prediction-forged",
+                "expected a prediction of this version, found labels that it does not have",
             )
         else:
             ids[place] = feedback.event_id
@@ -220,25 +231,29 @@ def to_events(
             true_labels.append(np.array(sorted(set(label_ids)), np.int32))
             predicted.append(NO_LABELS if token is None else token.labels)
             epochs.append(NO_EPOCH if token is None else token.epoch)
-            line = None
-            if keep and instance is not None:
-                line = dump(
+            lines.append(
+                dump(
                     {
                         "event_id": feedback.event_id,
                         **instance.model_dump(exclude_none=True),
                         "labels": feedback.labels,
                     }
                 )
-            lines.append(line)
-    events = Events(
-        keys=event_keys(served.name, list(ids.values())),
-        rows=SparseRows.join([no_row, rows]).take(np.array(places, np.int64)),
-        labels=label_rows(true_labels, served.labels.n_names),
-        predicted=label_rows(predicted, served.labels.n_names),
-        epochs=np.array(epochs, np.int64),
-        lines=lines,
+                if keep and instance is not None
+                else None
+            )
+    return (
+        ids,
+        Events(
+            keys=event_keys(served.name, list(ids.values())),
+            rows=SparseRows.join([no_row, rows]).take(np.array(places, np.int64)),
+            labels=label_rows(true_labels, served.labels.n_names),
+            predicted=label_rows(predicted, served.labels.n_names),
+            epochs=np.array(epochs, np.int64),
+            lines=lines,
+        ),
+        verdicts,
     )
-    return ids, events, verdicts
 
 
 def refused(event_id: str | None, error: BadInput) -> FeedbackLineResult:
@@ -251,11 +266,15 @@ def verdict_on(event_id: str, result: Result) -> FeedbackLineResult:
     """Return the verdict on an event that the writer has processed."""
     if result != "late":
         return {"event_id": event_id, "result": result}
-    detail = (
-        "expected a prediction at thresholds in force, found one from before they were "
-        "tuned or restored"
+    return not_counted(
+        event_id,
+        result,
+        "thresholds-replaced",
+        (
+            "expected a prediction at thresholds in force, found one from before they were "
+            "tuned or restored"
+        ),
     )
-    return not_counted(event_id, result, "thresholds-replaced", detail)
 
 
 def not_counted(

@@ -5,14 +5,69 @@ from __future__ import annotations
 import functools
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xylem.serving.feedback.present import Present, Signed
+from xylem.engine import ALL_ALLOWED, NodeThresholds
 from xylem.serving.feedback.tokens import Tokens, model_hash
+from xylem.serving.kernels.seals import FastPresent, Seal
 from xylem.thresholds import ServedThresholds
+from xylem_store import F32, U8, Uncopyable, handle_of
+
+_NO_THRESHOLDS = np.empty(0, np.float32)
+
+
+class Present(Uncopyable):
+    """The thresholds and the seal that answers use at present.
+
+    When the arrays of thresholds or the seal are replaced, a new Present is made. The object itself
+    is immutable, but the values in its arrays of thresholds may change.
+
+    thresholds  float32[K] that a label's score must reach to be listed in its prediction's id
+    tuned       the same thresholds, prepared for searches; None: requests for tuned thresholds are
+                not answered
+    seal        signs the ids, at epoch 0
+    unlearned   uint8[K], 1 for labels that are not learned; [0]: all are learned
+    limit       the most labels of a row at the tuned thresholds; None: no limit
+    handle      the handle of the fields that kernels need
+    """
+
+    __slots__ = ("handle", "limit", "seal", "thresholds", "tuned", "unlearned")
+
+    def __init__(
+        self,
+        thresholds: F32,
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        unlearned: U8 = ALL_ALLOWED,
+        limit: int | None = None,
+    ) -> None:
+        self.limit = limit
+        self.unlearned = unlearned
+        self.thresholds = thresholds
+        self.tuned = tuned
+        self.seal = seal._replace(epoch=0)
+        self.handle = handle_of(
+            FastPresent(
+                thresholds=thresholds,
+                log_threshold=_NO_THRESHOLDS if tuned is None else tuned,
+                limit=limit or len(thresholds),
+                keyed=seal.keyed,
+                model=seal.model,
+                version=seal.version,
+                expiry=seal.expiry,
+            )
+        )
+
+    def seal_at(self, epoch: int) -> Seal:
+        """Return the seal for predictions that are made while the thresholds have this epoch."""
+        return self.seal._replace(epoch=epoch)
+
+
+Signed: TypeAlias = tuple[Present, int, int]
+"""(the Present that signs predictions, the epoch of its thresholds, the first serial number)."""
+
 
 if TYPE_CHECKING:
     from xylem.serving.learning import OnlineLearning
@@ -30,7 +85,7 @@ class PredictionIds:
     """
 
     def __init__(
-        self, live: ServedThresholds, learning: OnlineLearning | None, unlearned: NDArray[np.uint8]
+        self, live: ServedThresholds, learning: OnlineLearning | None, unlearned: U8
     ) -> None:
         """Take the thresholds of the version.
 
@@ -42,13 +97,13 @@ class PredictionIds:
         self._learning = learning
         self._model = model_hash(live.model)
         unknown = _unknown()
-        seal = unknown.seal(self._model, live.version, 0)
-        present = Present(live.thresholds, None, seal, unlearned)
-        self._present: tuple[Present, Tokens, float] = present, unknown, 0.0
-        """The Present that answers are given under, the tokens that made its seal, and its expiry.
-
-        The expiry is in seconds of time.monotonic.
-        """
+        # the Present that answers are given under, the tokens that made its seal, and its expiry.
+        # The expiry is in seconds of time.monotonic
+        self._present: tuple[Present, Tokens, float] = (
+            Present(live.thresholds, None, unknown.seal(self._model, live.version, 0), unlearned),
+            unknown,
+            0.0,
+        )
 
     def sign(self, epoch: int, n: int) -> Signed:
         """Return (present, epoch, serial): what kernels need to sign n predictions.
@@ -71,8 +126,9 @@ class PredictionIds:
             present.thresholds is thresholds and present.tuned is tuned and present.limit == limit
         )
         if not is_same or sealed_by is not tokens or now > until:
-            seal = tokens.seal(self._model, live.version, 0)
-            present = Present(thresholds, tuned, seal, self._unlearned, limit)
+            present = Present(
+                thresholds, tuned, tokens.seal(self._model, live.version, 0), self._unlearned, limit
+            )
             self._present = present, tokens, now + _SEAL_SECONDS
         return present, epoch, tokens.serials(n)
 

@@ -9,10 +9,8 @@ from pydantic import Field, SkipValidation, model_validator
 from typing_extensions import TypedDict
 
 from xylem.base import fault
-from xylem.serving.dialects.predict.answers import VersionAnswer
-from xylem.serving.dialects.predict.schema import LabelList
-from xylem.serving.schemas.instances import AnyInstance, Instance, RequestModel
-from xylem.serving.schemas.limits import AtMost, utf8_length
+from xylem.serving.dialects.predict.schema import LabelList, VersionAnswer
+from xylem.serving.schemas.fields import AnyInstance, AtMost, Instance, RequestModel, utf8_length
 from xylem.thresholds import Result
 
 
@@ -79,8 +77,7 @@ class DeleteRowsRequest(RequestModel):
     @property
     def midnight(self) -> float:
         """Return when the day begins, in seconds since 1970. Raises ValueError if it is no day."""
-        day = datetime.strptime(str(self.day), "%Y-%m-%d")
-        return day.replace(tzinfo=UTC).timestamp()
+        return datetime.strptime(str(self.day), "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
 
 
 class RowsDeleted(TypedDict):

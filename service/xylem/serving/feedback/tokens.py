@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.serving.kernels.blake2 import MAC_BYTES, absorb_key
 from xylem.serving.kernels.seals import Seal
+from xylem_store import I32
 
 _HEAD = struct.Struct("<B4sIQIQ")
 _FORMAT = 1
@@ -38,7 +38,7 @@ class Token(NamedTuple):
 
     version: int
     epoch: int
-    labels: NDArray[np.int32]
+    labels: I32
 
 
 class TokenFault(Exception):
@@ -74,15 +74,19 @@ class Tokens:
 
         model  the `model_hash` of the model's name
         """
-        expiry = int(time.time()) + self._seconds_max
-        return Seal(self._keyed, int.from_bytes(model, "little"), version, epoch, expiry)
+        return Seal(
+            self._keyed,
+            int.from_bytes(model, "little"),
+            version,
+            epoch,
+            int(time.time()) + self._seconds_max,
+        )
 
     def serials(self, n: int) -> int:
         """Return the first of n serial numbers that no other token has."""
         with self._lock:
-            first = self._serial
             self._serial += n
-        return first
+            return self._serial - n
 
     def read(self, text: str, model: bytes, now: float | None = None) -> Token:
         """Return the content of a token. Raises TokenFault.
@@ -109,8 +113,11 @@ class Tokens:
             )
         if expiry > now + self._seconds_max + SKEW_SECONDS:
             raise TokenFault("future", "expected a prediction of the past, found one of the future")
-        labels = np.unique(np.frombuffer(body, "<i4", offset=_HEAD.size).astype(np.int32))
-        return Token(version, epoch, labels)
+        return Token(
+            version,
+            epoch,
+            np.unique(np.frombuffer(body, "<i4", offset=_HEAD.size).astype(np.int32)),
+        )
 
     def _verified(self, text: str) -> bytes:
         """Return the bytes of a token without its MAC. Raises TokenFault if the MAC is wrong."""
@@ -126,13 +133,12 @@ class Tokens:
         if binascii.b2a_base64(raw, newline=False).rstrip(b"=") != data:
             raise fault
         body = raw[:-MAC_BYTES]
-        mac = raw[-MAC_BYTES:]
         if len(body) < _HEAD.size or (len(body) - _HEAD.size) % 4:
             raise fault
         macs = [
             hashlib.blake2b(body, digest_size=MAC_BYTES, key=key).digest() for key in self._keys
         ]
-        if not any(hmac.compare_digest(mac, expected) for expected in macs):
+        if not any(hmac.compare_digest(raw[-MAC_BYTES:], expected) for expected in macs):
             raise fault
         return body
 

@@ -1,16 +1,15 @@
 """Versions that leave out labels: those that an alias denies, and deprecated ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.base import Limits, StageTimes, UnknownLabel
-from xylem.serving.dialects.predict.fast_steps import fast_requests
+from xylem.serving.dialects.predict.fast_request import fast_requests
 from xylem.serving.dialects.search import fast_forms
 from xylem.serving.label_choice import LabelMasks
 from xylem.serving.live.served import DeniedLabels, ServedVersion
-from xylem_store import Store, find_all, is_version, name_of
+from xylem_store import I32, U8, Store, find_all, is_version, name_of
 
 
 def with_denied(
@@ -31,10 +30,15 @@ def with_denied(
     if not names and by_info is (None if served.denied is None else served.denied.by_info):
         return served
     denying = _denying(served, names, by_info)
-    mask = None if denying.denied is None else denying.denied.mask
-    forms = fast_forms(limits or Limits())
     return denying._replace(
-        fast=fast_requests(served.opened, served.predictor, served.featurizer, forms, stages, mask)
+        fast=fast_requests(
+            served.opened,
+            served.predictor,
+            served.featurizer,
+            fast_forms(limits or Limits()),
+            stages,
+            None if denying.denied is None else denying.denied.mask,
+        )
     )
 
 
@@ -50,9 +54,7 @@ def denying_as(served: ServedVersion, other: ServedVersion) -> ServedVersion:
     )
 
 
-def _denying(
-    served: ServedVersion, names: Sequence[str], by_info: NDArray[np.uint8] | None
-) -> ServedVersion:
+def _denying(served: ServedVersion, names: Sequence[str], by_info: U8 | None) -> ServedVersion:
     """Return a version that denies labels. Its fast answers do not: they are those of `served`.
 
     names    labels to deny by name
@@ -63,10 +65,9 @@ def _denying(
         allowed = np.ones(served.labels.n_names, np.uint8) if by_info is None else by_info.copy()
         ids = find_all(served.labels, names)
         allowed[ids[ids >= 0]] = 0
-        mask = served.predictor.label_mask(among=allowed)
-        assert mask is not None
+        mask = served.predictor.label_mask(allowed)
         denied = DeniedLabels(tuple(names), int(np.count_nonzero(ids < 0)), allowed, mask, by_info)
-    masks = LabelMasks(served.predictor, None if denied is None else denied.allowed)
+    masks = LabelMasks(served.predictor, served.info, None if denied is None else denied.allowed)
     return served._replace(denied=denied, masks=masks)
 
 
@@ -78,17 +79,15 @@ def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
     return () if is_version(ref) else store.alias(model, ref).denied
 
 
-def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> None:
+def check_not_denied(served: ServedVersion, ids: I32, place: Callable[[int], str]) -> None:
     """Raise UnknownLabel for the first of the labels that is denied or deprecated.
 
-    ids    the labels; the i-th stands at `place`[i] in the request
+    place  returns the place of the i-th label in the request
     """
     if served.denied is None:
         return
-    for i, label in enumerate(ids):
-        if not served.denied.allowed[label]:
-            name = f"{name_of(served.labels, label)!r:.80}"
-            fault = UnknownLabel(
-                f"expected a label that is neither denied nor deprecated, found {name}"
-            )
-            raise fault.with_path(f"{place}[{i}]")
+    for i in np.flatnonzero(served.denied.allowed[ids] == 0).tolist():
+        name = f"{name_of(served.labels, int(ids[i]))!r:.80}"
+        raise UnknownLabel(
+            f"expected a label that is neither denied nor deprecated, found {name}"
+        ).with_path(place(i))

@@ -18,8 +18,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from xylem.base import Unavailable, log, public_message_of, succeeded_at
-from xylem.serving.live.bound import OpenBound
-from xylem.serving.live.opener import DAMAGED_ALIAS, ModelUnavailable, VersionOpener
+from xylem.serving.live.opener import DAMAGED_ALIAS, ModelUnavailable, OpenBound, VersionOpener
 from xylem.serving.live.requested_versions import (
     Key,
     OpenVersion,
@@ -49,8 +48,7 @@ from xylem_store import (
 
 T = TypeVar("T")
 
-_ALWAYS_OPEN = Usage("")
-"""The usage of all versions that aliases keep open, which nobody looks at."""
+_ALWAYS_OPEN = Usage("")  # the usage of all versions that aliases keep open, which nobody looks at
 
 
 class LiveModels(Generic[T]):
@@ -80,23 +78,21 @@ class LiveModels(Generic[T]):
         refresh: Callable[[], Mapping[str, str]] = dict,
         deny: Deny[T] = lambda served, _: served,
     ) -> None:
-        loaded_max = models_loaded if isinstance(models_loaded, int) else None
-        self._bound = OpenBound(loaded_max, preload or ())
+        self._bound = OpenBound(
+            models_loaded if isinstance(models_loaded, int) else None, preload or ()
+        )
         self._watch = store.watch()
-        self._is_behind = True
-        """Whether the present state lacks anything that a look has seen."""
+        self._is_behind = True  # whether the present state lacks anything that a look has seen
         self._versions = VersionOpener(store, prepare, self._bound)
         self._state = State(True, {}, {}, ServedAliases[Any](deny, {}))
+        # a cache for callers that look up `resident` often. It is replaced by another dictionary
+        # whenever an answer may change: so get this dictionary before you call `resident`, and
+        # store the result in the same dictionary
         self.heads: dict[bytes, Any] = {}
-        """A cache for callers that look up `resident` often.
-
-        It is replaced by another dictionary whenever an answer may change: so get this dictionary
-        before you call `resident`, and store the result in the same dictionary.
-        """
         self._store_error: str | None = None
         self._woken = asyncio.Event()
+        # set when `follow` has looked at the store for the first time, with whatever outcome
         self.has_looked = asyncio.Event()
-        """Set when `follow` has looked at the store for the first time, with whatever outcome."""
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="xylem-store")
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="xylem-open")
         self._requested = RequestedVersions[T](
@@ -109,8 +105,8 @@ class LiveModels(Generic[T]):
             seconds_max=seconds_max,
         )
         self._states = StateMaker(self._versions, self._requested, self._bound, refresh, deny)
+        # the models of which a version was closed since the present state was settled
         self._closed_models: set[str] = set()
-        """The models of which a version was closed since the present state was settled."""
 
     @property
     def has_completed_first_look(self) -> bool:
@@ -146,11 +142,9 @@ class LiveModels(Generic[T]):
 
     def status(self) -> LiveStatus:
         """Return the aliases that are served, and the failures."""
-        aliases = sorted(self.aliases.items())
-        failures = sorted(self._versions.failures.copy().values())
         return LiveStatus(
-            aliases,
-            failures,
+            sorted(self.aliases.items()),
+            sorted(self._versions.failures.copy().values()),
             self._state.served.swaps,
             self._store_error,
             n_open=len(self.open_versions()),
@@ -167,12 +161,11 @@ class LiveModels(Generic[T]):
         """
         state = self._state
         if state.is_early and model not in state.models:
-            detail = "the models are being opened"
-            if self._store_error is not None:
-                detail = (
-                    f"expected a store that can be read, found that it cannot: {self._store_error}"
-                )
-            raise Unavailable(detail)
+            raise Unavailable(
+                "the models are being opened"
+                if self._store_error is None
+                else f"expected a store that can be read, found that it cannot: {self._store_error}"
+            )
         if model not in state.models:
             if is_version(ref):
                 check_model(model)
@@ -199,9 +192,11 @@ class LiveModels(Generic[T]):
             return self._open_version((model, int(ref)))
         alias = state.served.aliases.get((model, ref))
         served = None if alias is None else self._open_version((model, alias.version))
-        if alias is None or served is None:
-            return None
-        if alias.split_versions and (model, ref) not in state.served.splits:
+        if (
+            alias is None
+            or served is None
+            or (alias.split_versions and (model, ref) not in state.served.splits)
+        ):
             return None
         return state.served.existing_view(model, ref, served)
 
@@ -249,8 +244,9 @@ class LiveModels(Generic[T]):
         for (_, number), served in zip(keys, versions, strict=True):
             view = None if served is None else served_aliases.existing_view(model, ref, served)
             if served is not None and view is None:
-                make = served_aliases.view
-                view = await loop.run_in_executor(self._opener, make, model, ref, served)
+                view = await loop.run_in_executor(
+                    self._opener, served_aliases.view, model, ref, served
+                )
             views[number] = view
         if alias.split_versions and (model, ref) not in served_aliases.splits:
             canary, shadow = (
@@ -282,8 +278,11 @@ class LiveModels(Generic[T]):
         self._states.unloaded.add(model)
         resident = {key: served for key, served in state.resident.items() if key[0] != model}
         state.served.forget(model)
-        is_waited_for = any(map(self._states.keeps, state.models))
-        self._publish(state._replace(resident=resident, is_waited_for=is_waited_for))
+        self._publish(
+            state._replace(
+                resident=resident, is_waited_for=any(map(self._states.keeps, state.models))
+            )
+        )
 
     async def follow(self, poll_seconds: float, on_first: Callable[[], None]) -> None:
         """Look at the store now, every `poll_seconds` and after each `wake`, until cancelled.
@@ -350,8 +349,13 @@ class LiveModels(Generic[T]):
         try:
             self._is_behind |= self._watch.look()
             if self._versions.is_due or self._is_behind:
-                infos = [info for _, info in sorted(self._watch.models.items())]
-                self._publish(self._states.state_after(self._state, infos, self._publish))
+                self._publish(
+                    self._states.state_after(
+                        self._state,
+                        [info for _, info in sorted(self._watch.models.items())],
+                        self._publish,
+                    )
+                )
                 self._is_behind = False
             self._store_error = None
             succeeded_at["store"] = time.monotonic()

@@ -1,17 +1,67 @@
-"""VersionOpener: opens the versions of a store for serving, and remembers which ones failed."""
+"""OpenBound: which models are open all the time. VersionOpener: opens versions for serving."""
 
+import fnmatch
 import logging
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
+
+from pydantic import ByteSize
 
 from xylem.base import Unavailable, log, public_message_of
-from xylem.serving.live.bound import OpenBound
 from xylem.serving.live.requested_versions import Key, Opening
 from xylem.serving.live.split import Failure
 from xylem_store import InvalidName, Model, ModelInfo, NotFound, Store, StoreError
+
+REQUESTED_MAX = 16
+"""The most versions that are open because requests named them, where all aliases keep theirs open.
+
+These are versions that no alias names, so few requests name them.
+"""
+
+
+class OpenBound(NamedTuple):
+    """Which versions of a store are open.
+
+    loaded_max  None: all versions that aliases name. Otherwise the most versions, or for a ByteSize
+                the most bytes of their files; a version is opened when a request names it
+    preload     patterns of the models whose versions are opened before requests name them, and stay
+                open; they count to `loaded_max`
+    """
+
+    loaded_max: int | None = None
+    preload: Sequence[str] = ()
+
+    @property
+    def requested_max(self) -> int:
+        """Return the most that versions which requests named may weigh."""
+        return REQUESTED_MAX if self.loaded_max is None else self.loaded_max
+
+    def keeps(self, model: str) -> bool:
+        """Return whether the versions that a model's aliases name stay open."""
+        return self.loaded_max is None or any(
+            fnmatch.fnmatchcase(model, pattern) for pattern in self.preload
+        )
+
+    def warn_of_unmatched(self, models: Collection[str]) -> None:
+        """Log the patterns that match none of these models."""
+        for pattern in self.preload:
+            if not fnmatch.filter(models, pattern):
+                log(logging.WARNING, "preload_matches_nothing", pattern=pattern)
+
+    def weigh(self, store: Store, key: tuple[str, int]) -> int:
+        """Return a version's part of the bound. Reads its manifest if the bound is in bytes.
+
+        Raises the store's errors.
+        """
+        return (
+            sum(array.bytes for array in store.manifest(*key).arrays.values())
+            if isinstance(self.loaded_max, ByteSize)
+            else 1
+        )
+
 
 T = TypeVar("T")
 
@@ -60,8 +110,13 @@ class VersionOpener(Generic[T]):
             raise ModelUnavailable(f"model {model} version {version}: {detail}") from error
         self.failures.pop((model, str(version)), None)
         self.n_opened += 1
-        ms = round(1000 * (time.perf_counter() - started), 3)
-        log(logging.INFO, "model_opened", model=model, version=version, ms=ms)
+        log(
+            logging.INFO,
+            "model_opened",
+            model=model,
+            version=version,
+            ms=round(1000 * (time.perf_counter() - started), 3),
+        )
         return opening
 
     def fail(self, model: str, ref: str, detail: str, error: Exception | None = None) -> str:

@@ -13,7 +13,7 @@ from xylem.base import BadInstance, Limits, StageTimes
 from xylem.engine import ALL_ALLOWED, feature_names, make_predictor
 from xylem.serving.dialects.dialect import Body
 from xylem.serving.dialects.predict.dialect import PREDICT, PredictQuery
-from xylem.serving.dialects.predict.fast_steps import fast_requests
+from xylem.serving.dialects.predict.fast_request import fast_requests
 from xylem.serving.dialects.predict.schema import PredictRequest
 from xylem.serving.dialects.search import fast_forms
 from xylem.serving.dialects.tensors.dialect import TENSORS
@@ -25,7 +25,7 @@ from xylem.serving.label_info import LabelInfos, LiveLabelInfo
 from xylem.serving.live.denied import denied_by, with_denied
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.long_json import PIECE_BYTES, load_in_pieces, size_of
-from xylem.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
+from xylem.serving.schemas.fields import NamedInstance, SparseInstance, TextInstance
 from xylem.thresholds import ServedThresholds, counts_that_bound, start_for
 from xylem.vocabulary import featurizer_of
 from xylem_store import LABEL_COUNTS, Model, Store, name_of
@@ -114,7 +114,7 @@ def open_version(
         labels=model.labels,
         features=feature_names(manifest.features, model.arrays),
         weights=LabelWeights(predictor, model),
-        masks=LabelMasks(predictor),
+        masks=LabelMasks(predictor, info),
         thresholds=thresholds,
         ids=PredictionIds(thresholds, learning, unlearned),
         fast=fast_requests(model, predictor, featurizer, fast_forms(limits or Limits()), stages),
@@ -131,10 +131,7 @@ serve_model = partial(open_version, is_warm=True)
 """Open a version for a server: as `open_version`, with all kernels."""
 
 
-@cache
-def _usual_limits() -> Limits:
-    """Return the limits of requests that warm up; to read them takes a tenth of an opening."""
-    return Limits()
+_usual_limits = cache(Limits)  # of requests that warm up; to read them takes a tenth of an opening
 
 
 def _warm_up(served: ServedVersion) -> None:
@@ -153,8 +150,9 @@ def _warm_up(served: ServedVersion) -> None:
     limits = _usual_limits()
     read_sparse(event, served, None, limits, are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
-    untimed = fast_requests(served.opened, served.predictor, served.featurizer, fast_forms(limits))
-    untimed.answer(body, 0, served.ids.sign(0, 1))
+    fast_requests(served.opened, served.predictor, served.featurizer, fast_forms(limits)).answer(
+        body, 0, served.ids.sign(0, 1)
+    )
     for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):
         dialect.answer_fully(dialect.read(Body(content), limits), served)
     label = name_of(served.labels, 0)
@@ -165,12 +163,11 @@ def _warm_up(served: ServedVersion) -> None:
         {"explain": True},
         {"label_weights": {label: 2.0}, "statistics": True},
     )
-    instances = (
+    for instance in (
         TextInstance(text="warm up"),
         SparseInstance(indices=[0], values=[1.0]),
         NamedInstance(features={"warm": 1.0}),
-    )
-    for instance in instances:
+    ):
         for options in option_sets:
             with contextlib.suppress(BadInstance):
                 PREDICT.answer_fully(

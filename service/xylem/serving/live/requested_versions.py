@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from xylem.base import Overloaded, TimedOut, XylemError
@@ -24,17 +25,15 @@ After it the version is opened all the same: a batch of hours must not stop othe
 """
 
 
+@dataclass(slots=True, eq=False)
 class Usage:
     """When a version was last used, by `time.perf_counter_ns`. Whoever answers with it sets it.
 
     model  its model
     """
 
-    __slots__ = ("last_ns", "model")
-
-    def __init__(self, model: str) -> None:
-        self.model = model
-        self.last_ns = time.perf_counter_ns()
+    model: str
+    last_ns: int = field(default_factory=time.perf_counter_ns)
 
 
 class Opening(NamedTuple, Generic[T]):
@@ -48,21 +47,19 @@ class Opening(NamedTuple, Generic[T]):
     model: weakref.ref[Model]
 
 
+@dataclass(slots=True, eq=False)
 class OpenVersion(Generic[T]):
     """A version that is open because a request named it.
 
-    served  the object that serves it
-    usage   shared by the versions that are open for one alias: they are used together
-    weight  its part of the bound
+    served, model  as in its Opening
+    usage          shared by the versions that are open for one alias: they are used together
+    weight         its part of the bound
     """
 
-    __slots__ = ("model", "served", "usage", "weight")
-
-    def __init__(self, opening: Opening[T], usage: Usage, weight: int) -> None:
-        self.served = opening.served
-        self.model = opening.model
-        self.usage = usage
-        self.weight = weight
+    served: T
+    model: weakref.ref[Model]
+    usage: Usage
+    weight: int
 
 
 class RequestedVersions(Generic[T]):
@@ -130,8 +127,10 @@ class RequestedVersions(Generic[T]):
             opening = self._opening[group] = asyncio.ensure_future(self._open(group))
             # if nobody waits any more, nobody else asks for the error
             opening.add_done_callback(lambda done: done.cancelled() or done.exception())
-        timeout = self._seconds_max if seconds is None else min(seconds, self._seconds_max)
-        done, _ = await asyncio.wait((self._opening[group],), timeout=timeout)
+        done, _ = await asyncio.wait(
+            (self._opening[group],),
+            timeout=self._seconds_max if seconds is None else min(seconds, self._seconds_max),
+        )
         if not done:
             raise TimedOut(
                 f"model {group[0][0]} version {group[0][1]}: expected it to be open by now, found "
@@ -160,7 +159,7 @@ class RequestedVersions(Generic[T]):
 
     def adopt(self, key: Key, opening: Opening[T]) -> None:
         """Take a version that another thread has opened. It may be called by any thread."""
-        self.opened[key] = OpenVersion(opening, Usage(key[0]), self._weigh(key))
+        self.opened[key] = OpenVersion(*opening, Usage(key[0]), self._weigh(key))
 
     def close(self, keys: Sequence[Key]) -> None:
         """Close versions; those that are not open are ignored."""
@@ -193,9 +192,13 @@ class RequestedVersions(Generic[T]):
         return self._has_room(weight)
 
     def _has_room(self, weight: int) -> bool:
-        open_weight = sum(version.weight for version in list(self.opened.values()))
-        in_use = sum(self._closed_in_use.copy().values())
-        return self.reserved + open_weight + in_use + weight <= self._bound
+        return (
+            self.reserved
+            + sum(version.weight for version in list(self.opened.values()))
+            + sum(self._closed_in_use.copy().values())
+            + weight
+            <= self._bound
+        )
 
     def _forget(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         """Count a closed version no longer, since nothing uses it any more. Any thread calls it."""
@@ -219,8 +222,8 @@ class RequestedVersions(Generic[T]):
                     for key in missing_keys
                 ]
                 await self._make_room(sum(weights), group)
-                usages = [self.opened[key].usage for key in group if key in self.opened]
-                usage = usages[0] if usages else Usage(group[0][0])
+                usages = (self.opened[key].usage for key in group if key in self.opened)
+                usage = next(usages, None) or Usage(group[0][0])
                 for key, weight in zip(missing_keys, weights, strict=True):
                     try:
                         opening = await loop.run_in_executor(self._thread, self._open_version, key)
@@ -228,7 +231,7 @@ class RequestedVersions(Generic[T]):
                         if key == group[0]:
                             raise
                         continue
-                    self.opened[key] = OpenVersion(opening, usage, weight)
+                    self.opened[key] = OpenVersion(*opening, usage, weight)
                     versions[key] = opening.served
                 return [versions.get(key) for key in group]
         finally:

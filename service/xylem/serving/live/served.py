@@ -2,17 +2,14 @@
 
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xylem.engine import FeatureNames, Featurizer, Searcher
-from xylem.serving.dialects.predict.fast_steps import FastRequests
+from xylem.serving.dialects.predict.fast_request import FastRequests
 from xylem.serving.feedback.prediction_ids import PredictionIds
 from xylem.serving.label_choice import LabelMasks, LabelWeights
 from xylem.serving.label_info import LiveLabelInfo
 from xylem.serving.live.models import LiveModels
 from xylem.thresholds import ServedThresholds
-from xylem_store import Model, NameTable
+from xylem_store import U8, Model, NameTable
 
 DEFAULT_ALIAS = "latest"
 
@@ -29,9 +26,9 @@ class DeniedLabels(NamedTuple):
 
     names: tuple[str, ...]
     n_unknown: int
-    allowed: NDArray[np.uint8]
-    mask: NDArray[np.uint8]
-    by_info: NDArray[np.uint8] | None
+    allowed: U8
+    mask: U8
+    by_info: U8 | None
 
 
 class ServedVersion(NamedTuple):

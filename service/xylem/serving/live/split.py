@@ -55,9 +55,10 @@ class LiveSplit(Generic[T]):
 
     def choose(self, stable: T, key: bytes) -> ChosenVersion[T]:
         """Return the versions for requests with a key; `stable` serves the alias's own version."""
-        served = self.canary if self.canary is not None and self._canary_of.takes(key) else stable
-        is_shadowed = self.shadow is not None and self._shadow_of.takes(key)
-        return ChosenVersion(served, self.shadow if is_shadowed else None)
+        return ChosenVersion(
+            self.canary if self.canary is not None and self._canary_of.takes(key) else stable,
+            self.shadow if self.shadow is not None and self._shadow_of.takes(key) else None,
+        )
 
 
 AliasKey = tuple[str, str]
@@ -133,8 +134,10 @@ class ServedAliases(Generic[T]):
         alias = self.aliases.get((model, name))
         if alias is None or not alias.denied:
             return served
-        views = self._views.get((model, name), ())
-        return next((view for version, view in views if version is served), None)
+        return next(
+            (view for version, view in self._views.get((model, name), ()) if version is served),
+            None,
+        )
 
     def view(self, model: str, name: str, served: T) -> T:
         """Return the same as `existing_view`, but make the view if there is none.
@@ -188,8 +191,12 @@ def state_of(
     """
     # deny again: other labels may be deprecated by now
     resident = {key: previous.served.deny(opened, ()) for key, opened in resident.items()}
-    served = previous.served.followed_by(aliases, {**requested, **resident})
-    return State(is_early, {info.name: info for info in infos}, resident, served)
+    return State(
+        is_early,
+        {info.name: info for info in infos},
+        resident,
+        previous.served.followed_by(aliases, {**requested, **resident}),
+    )
 
 
 class Failure(NamedTuple):
@@ -228,11 +235,12 @@ def roles_of(alias: Alias) -> list[tuple[str, int, int]]:
 
     parts   the part of requests that it answers, in units of 1 / PARTS
     """
-    canary = alias.canary
-    shadow = alias.shadow
-    roles = [("stable", alias.version, PARTS - (0 if canary is None else canary.parts))]
-    if canary is not None:
-        roles.append(("canary", *canary))
-    if shadow is not None:
-        roles.append(("shadow", *shadow))
-    return roles
+    canary_parts = 0 if alias.canary is None else alias.canary.parts
+    return [
+        ("stable", alias.version, PARTS - canary_parts),
+        *(
+            (role, *share)
+            for role, share in (("canary", alias.canary), ("shadow", alias.shadow))
+            if share is not None
+        ),
+    ]

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from xylem.base import log, public_message_of
-from xylem.serving.live.bound import OpenBound
-from xylem.serving.live.opener import DAMAGED_ALIAS, ModelUnavailable, VersionOpener
+from xylem.serving.live.opener import DAMAGED_ALIAS, ModelUnavailable, OpenBound, VersionOpener
 from xylem.serving.live.requested_versions import Key, RequestedVersions
 from xylem.serving.live.split import AliasKey, Deny, State, state_of
 from xylem_store import LABEL_INFO, Alias, ModelInfo, StoreError
@@ -14,12 +13,10 @@ from xylem_store import LABEL_INFO, Alias, ModelInfo, StoreError
 T = TypeVar("T")
 Publish = Callable[[State], object]
 
+# the most models that answer during the first look as soon as each of them is open. Their kernels
+# may have to be compiled, and the models that are open need not wait for that. Further models,
+# whose kernels are compiled by then, become visible together
 _EARLY_MAX = 32
-"""The most models that answer during the first look as soon as each of them is open.
-
-Their kernels may have to be compiled, and the models that are open need not wait for that. Further
-models, whose kernels are compiled by then, become visible together.
-"""
 
 
 class StateMaker(Generic[T]):
@@ -82,12 +79,12 @@ class StateMaker(Generic[T]):
                 key: self._settle(key, alias, resident) for key, alias in stored_aliases.items()
             }
             if n_models <= _EARLY_MAX and previous.is_early:
-                unsplit_aliases = {
-                    key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()
-                }
                 self._previous = state_of(
                     infos[:n_models],
-                    unsplit_aliases,
+                    {
+                        key: alias._replace(canary=None, shadow=None)
+                        for key, alias in aliases.items()
+                    },
                     resident,
                     {},
                     self._previous,
@@ -98,8 +95,9 @@ class StateMaker(Generic[T]):
             aliases[key] = self._with_split(key[0], alias, resident)
         for model, detail in self._refresh().items():
             self._opener.note(model, LABEL_INFO, detail)
-        requested = self._renewed_requested()
-        state = state_of(infos, aliases, resident, requested, self._previous, is_early=False)
+        state = state_of(
+            infos, aliases, resident, self._renewed_requested(), self._previous, is_early=False
+        )
         if previous.is_early:
             self._bound.warn_of_unmatched(state.models)
         return state._replace(is_waited_for=any(self.keeps(info.name) for info in infos))
@@ -133,9 +131,11 @@ class StateMaker(Generic[T]):
             if previous_alias is None:
                 log(logging.WARNING, "preload_exceeds_bound", model=model, alias=key[1])
             return stored_alias
-        if self._open_for_alias((model, stored_alias.version), resident) is not None:
-            return stored_alias
-        if previous_alias is None or previous_key is None:
+        if (
+            self._open_for_alias((model, stored_alias.version), resident) is not None
+            or previous_alias is None
+            or previous_key is None
+        ):
             return stored_alias
         previously_open = self._previous.resident.get(previous_key)
         if previously_open is not None:
@@ -150,12 +150,12 @@ class StateMaker(Generic[T]):
             key = model, alias.version
             if key not in resident and key not in self._requested.opened:
                 return alias  # opened when a request names the alias
-        canary = alias.canary
-        shadow = alias.shadow
-        if canary is not None and self._open_for_alias((model, canary.version), resident) is None:
-            canary = None
-        if shadow is not None and self._open_for_alias((model, shadow.version), resident) is None:
-            shadow = None
+        canary, shadow = (
+            share
+            if share and self._open_for_alias((model, share.version), resident) is not None
+            else None
+            for share in (alias.canary, alias.shadow)
+        )
         return alias._replace(canary=canary, shadow=shadow)
 
     def _open_for_alias(self, key: Key, resident: dict[Key, object]) -> object | None:

@@ -15,8 +15,7 @@ from xylem.base import (
     unknown,
     what_is,
 )
-from xylem.serving.schemas.instances import FIELDS_MAX, HIDDEN, KINDS, TAGS, too_many_fields
-from xylem.serving.schemas.limits import LIMIT
+from xylem.serving.schemas.fields import FIELDS_MAX, HIDDEN, KINDS, LIMIT, TAGS, too_many_fields
 
 FAULTS_MAX = 100
 """The most faults that are reported of one request."""
@@ -56,8 +55,13 @@ def _fault(details: Any, models: Sequence[type[BaseModel]]) -> BadInput:
             if tags and len(place) > 2
             else [_model_at(place[:-1], m) for m in models]
         )
-        field_names = sorted({name for model in candidates for name in model.model_fields})
-        return BadRequest(unknown(str(place[-1]), field_names, "field")).with_path(path)
+        return BadRequest(
+            unknown(
+                str(place[-1]),
+                sorted({name for model in candidates for name in model.model_fields}),
+                "field",
+            )
+        ).with_path(path)
     if kind not in ("union_tag_not_found", "union_tag_invalid"):
         return BadRequest(sentence_of(details)).with_path(path)
     if type(value) is not dict:
@@ -65,8 +69,10 @@ def _fault(details: Any, models: Sequence[type[BaseModel]]) -> BadInput:
     if len(value) > FIELDS_MAX:
         return BadRequest(too_many_fields(value)).with_path(path)
     kinds_present = " and ".join(key for key in KINDS if key in value) or "none of them"
-    expected = 'one of {"text"}, {"fields"}, {"indices", "values"} and {"features"}'
-    return BadRequest(f"expected {expected}, found {kinds_present}").with_path(path)
+    return BadRequest(
+        'expected one of {"text"}, {"fields"}, {"indices", "values"} and {"features"}, '
+        f"found {kinds_present}"
+    ).with_path(path)
 
 
 def path_of(place: Sequence[str | int]) -> str:
@@ -89,7 +95,6 @@ def _model_at(place: Sequence[str | int], model: type[BaseModel]) -> type[BaseMo
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the first model in an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for part in get_args(annotation) if (model := _model_in(part))), None)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -9,14 +10,14 @@ from numpy.typing import NDArray
 
 from xylem.base import EVENT_KEY_BYTES, LabelRows, SparseRows, offsets
 
+# The epoch of an event with an instance: it is predicted when the event is counted.
 NO_EPOCH = -1
-"""The epoch of an event with an instance: it is predicted when the event is counted."""
 
+# The labels of an event without labels.
 NO_LABELS = np.empty(0, np.int32)
-"""The labels of an event without labels."""
 
+# The result of an event.
 Result = Literal["applied", "duplicate", "late", "rejected"]
-"""The result of an event."""
 
 
 class Events(NamedTuple):
@@ -40,21 +41,20 @@ class Events(NamedTuple):
 
 def event_keys(model: str, event_ids: Sequence[str]) -> list[bytes]:
     """Return the key of each event of a model, EVENT_KEY_BYTES long, by which it is remembered."""
-    of_model = hashlib.blake2b(
-        model.encode() + b"\0", digest_size=EVENT_KEY_BYTES, person=b"xylem-event"
-    )
-    keys = []
-    for event_id in event_ids:
-        hashed = of_model.copy()
-        hashed.update(event_id.encode())
-        keys.append(hashed.digest())
-    return keys
+    prefix = model.encode() + b"\0"
+    hash_key = partial(hashlib.blake2b, digest_size=EVENT_KEY_BYTES, person=b"xylem-event")
+    return [hash_key(prefix + event_id.encode()).digest() for event_id in event_ids]
 
 
 def instances_of(rows: SparseRows, labels: LabelRows, keys: Sequence[bytes] = ()) -> Events:
     """Return rows with their true labels as events, to be predicted when they are counted."""
-    predicted = LabelRows(np.zeros(rows.n_rows + 1, np.int64), NO_LABELS, labels.n_labels)
-    return Events(keys, rows, labels, predicted, np.full(rows.n_rows, NO_EPOCH))
+    return Events(
+        keys,
+        rows,
+        labels,
+        LabelRows(np.zeros(rows.n_rows + 1, np.int64), NO_LABELS, labels.n_labels),
+        np.full(rows.n_rows, NO_EPOCH),
+    )
 
 
 def join(blocks: Sequence[Events]) -> Events:

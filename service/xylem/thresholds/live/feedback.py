@@ -34,15 +34,15 @@ from xylem.thresholds.store.feedback_rows import DAY_SECONDS, add_rows
 from xylem_store import U8, Bools
 
 GROUP_EVENTS_MAX = 1024  # the most events of one transaction
+# After so many epochs the state is stored, so that a starting replica has a short log to apply.
 CHECKPOINT_EPOCHS = 4096
-"""After so many epochs the state is stored, so that a starting replica has a short log to apply."""
 
+# The least number of events that are visited to forget old ones: no fewer than were added.
 FORGET_EVENTS = 512
-"""The least number of events that are visited to forget old ones: no fewer than were added."""
 
 FORGET_SECONDS = 1.0  # with few new events, old ones are looked for this often
+# How long `close` waits for blocks in the queue; nobody has been told that these were counted.
 CLOSE_SECONDS = 10.0
-"""How long `close` waits for blocks in the queue; nobody has been told that these were counted."""
 
 
 class _Block(NamedTuple):
@@ -189,12 +189,18 @@ class FeedbackWriter:
                     else:
                         live.refresh(connection, head)
                     timely = (events.epochs < 0) | (events.epochs >= head.base_epoch)
-                    keys = dict.fromkeys(compress(events.keys, timely))
-                    new = add_events(connection, list(keys), int(now(connection) // DAY_SECONDS))
+                    new = add_events(
+                        connection,
+                        list(dict.fromkeys(compress(events.keys, timely))),
+                        int(now(connection) // DAY_SECONDS),
+                    )
                     results = _results(events, timely, new)
                     counting = FeedbackTransaction(connection, live, head, self._halve_events)
-                    applied = np.flatnonzero([result == "applied" for result in results])
-                    counting.count(events, applied, blocks[0].allowed)
+                    counting.count(
+                        events,
+                        np.flatnonzero([result == "applied" for result in results]),
+                        blocks[0].allowed,
+                    )
                     counting.log()
                     # not strict: events that are not stored as rows have no lines
                     lines = zip(events.keys, events.lines, results, strict=False)
@@ -236,17 +242,18 @@ class FeedbackWriter:
         with self._database.write() as connection:
             seconds = self._clock.trusted_now(connection)
             if seconds is not None:
-                oldest = int(seconds // DAY_SECONDS) - self._days_max
                 _, self._last_visited = forget_events(
-                    connection, oldest, self._last_visited, n_most
+                    connection,
+                    int(seconds // DAY_SECONDS) - self._days_max,
+                    self._last_visited,
+                    n_most,
                 )
         self._n_added = 0
         self._forget_at = time.monotonic() + FORGET_SECONDS
 
     def _checkpoint(self, live: ServedThresholds) -> None:
         key = live.model, live.version
-        newest = self._checkpoints.setdefault(key, live.epoch)
-        if live.epoch - newest < CHECKPOINT_EPOCHS:
+        if live.epoch - self._checkpoints.setdefault(key, live.epoch) < CHECKPOINT_EPOCHS:
             return
         with live.lock, self._database.write() as connection:
             head = state.lock_head(connection, *key, live.digest)

@@ -12,11 +12,10 @@ from xylem.base import Database, DatabaseUnavailable, Repeating, XylemError, log
 from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.store.state import ForeignThresholds, Head, all_heads, lock_head
 
+# The time after which a look at the database that is due, and has not ended, counts as hanging.
+#
+# Thresholds count as stale from then on.
 HANG_SECONDS = 10.0
-"""The time after which a look at the database that is due, and has not ended, counts as hanging.
-
-Thresholds count as stale from then on.
-"""
 
 
 class Follower:
@@ -41,8 +40,8 @@ class Follower:
         self._answered_at = time.monotonic()
         # for readiness: the name of what has neither answered nor failed yet; then None
         self.waits_for: str | None = "the database"
+        # Why the database did not answer when it was last asked; None if it did.
         self.fault: str | None = None
-        """Why the database did not answer when it was last asked; None if it did."""
 
     @property
     def lag_seconds(self) -> float:
@@ -60,7 +59,7 @@ class Follower:
         with self._adding:
             self._followed.add(live)
         if self.fault is None and not self._hangs:
-            self._look([live])
+            self.look(live)
 
     def check(self) -> None:
         """Raise DatabaseUnavailable if the database is known not to answer.
@@ -84,14 +83,12 @@ class Follower:
         """Stop, and wait for the thread, unless the database hangs."""
         self._following.stop(HANG_SECONDS)
 
-    def look(self) -> bool:
-        """Update all thresholds; return whether the database answered.
+    def look(self, only: ServedThresholds | None = None) -> bool:
+        """Update all thresholds, or those of one version; return whether the database answered.
 
         Blocking. Never raises: see `fault`.
         """
-        return self._look(self.followed)
-
-    def _look(self, followed: list[ServedThresholds]) -> bool:
+        followed = self.followed if only is None else [only]
         fault: DatabaseUnavailable | None = None
         try:
             with self.database.read() as connection:
@@ -107,9 +104,11 @@ class Follower:
             heads = {}
         self.waits_for = None
         for live in followed:
-            is_fresh = fault is None and self._refreshed(live, heads)
-            next_look = time.monotonic() + self._refresh_seconds + HANG_SECONDS
-            live.fresh_until = next_look if is_fresh else -math.inf
+            live.fresh_until = (
+                time.monotonic() + self._refresh_seconds + HANG_SECONDS
+                if fault is None and self._refreshed(live, heads)
+                else -math.inf
+            )
         with self._adding:  # if several threads find the same fault, only one logs it
             previous_fault = self.fault
             self.fault = None if fault is None else str(fault)

@@ -68,15 +68,15 @@ class ServedThresholds:
         self.version = version
         self.n_labels = n_labels
         self.digest = digest
+        # Whether the database has thresholds of another version of this name; they are unused.
         self.is_foreign = False
-        """Whether the database has thresholds of another version of this name; they are unused."""
         self.lock = threading.Lock()
         self.epoch = 0
         self.base_epoch = 0
+        # Until when these are certainly the newest thresholds, by the monotonic clock.
         self.fresh_until = math.inf
-        """Until when these are certainly the newest thresholds, by the monotonic clock."""
+        # Whether the database has answered. Before that, it may have thresholds of the version.
         self.is_known = False
-        """Whether the database has answered. Before that, it may have thresholds of the version."""
         self.start = start or Start()
         self.shadow: Shadow | None = None
         self._traversal = traversal
@@ -116,10 +116,12 @@ class ServedThresholds:
 
     def start_state(self) -> Tuned:
         """Return the state that a version that was never tuned starts with."""
-        bounds = lower_bounds(
-            self._counts if len(self._counts) else None, self._n_rows, self.n_labels
+        return Tuned.begin(
+            "macro",
+            USUAL_EMPTY,
+            self.start,
+            lower_bounds(self._counts if len(self._counts) else None, self._n_rows, self.n_labels),
         )
-        return Tuned.begin("macro", USUAL_EMPTY, self.start, bounds)
 
     def snapshot(self) -> Tuned:
         """Return a copy of the state. There must be one."""
@@ -141,15 +143,15 @@ class ServedThresholds:
         from xylem.thresholds.live.shadow import Shadow, read_shadow
         from xylem.thresholds.store import state
 
-        changes = None
-        if (
-            self._served is not None
+        changes = (
+            state.changes_since(connection, head, self.epoch)
+            if self._served is not None
             and head.epoch >= self.epoch
             and head.base_epoch == self.base_epoch
-        ):
-            changes = state.changes_since(connection, head, self.epoch)
-        kinds = {change.kind for change in changes or ()}
-        if changes is None or kinds - {state.FEEDBACK, state.SCORED, state.HALVED}:
+            else None
+        )
+        followed_kinds = {state.FEEDBACK, state.SCORED, state.HALVED}
+        if changes is None or {change.kind for change in changes} - followed_kinds:
             tuned = state.present_state(connection, head)
             saved = read_shadow(connection, head)
             shadow = None if saved is None else Shadow(saved, self._new_counters(saved.candidate))
@@ -182,8 +184,10 @@ class ServedThresholds:
     def warm_up(self) -> None:
         """Compile or load the kernels that feedback needs: count an event, on a copy."""
         counters = self._new_counters(self.start_state())
-        labels = label_rows([np.zeros(1, np.int32)], self.n_labels)
-        predicted = instances_of(SparseRows(np.zeros(2, np.int64), *NO_ROWS[1:]), labels)
+        predicted = instances_of(
+            SparseRows(np.zeros(2, np.int64), *NO_ROWS[1:]),
+            label_rows([np.zeros(1, np.int32)], self.n_labels),
+        )
         counters.count(predicted._replace(epochs=np.zeros(1, np.int64)), np.zeros(1, np.int64))
         counters.undo()
 

@@ -71,8 +71,9 @@ class Shadow:
 
     def snapshot(self) -> ShadowState:
         """Return its state; the scores are not copied."""
-        candidate = self.candidate.snapshot()
-        return ShadowState(self.since, self.created_at, self.n_events, candidate, self.scores)
+        return ShadowState(
+            self.since, self.created_at, self.n_events, self.candidate.snapshot(), self.scores
+        )
 
 
 def add_scores(scores: tuple[Counters, Counters], candidate: Deltas, served: Deltas) -> None:

@@ -18,34 +18,32 @@ from xylem.thresholds.methods.ofo import LEAST, Counters, lower_bound_at, thresh
 from xylem.thresholds.store.codec import Deltas, Tuned
 from xylem_store import F32, I32, I64, U8, caller, inlined, kernel, write_struct
 
+# An `allowed` that excludes no label from counting.
 ALL_COUNT = np.empty(0, np.uint8)
-"""An `allowed` that excludes no label from counting."""
 
 
+# The return type of the kernel that searches a row.
 SEARCHES: Any = types.none
-"""The return type of the kernel that searches a row."""
 
 _search = caller(SEARCHES)
 
+# A label with so many marks is not counted any further: counters in memory are int32.
 COUNT_MAX = (1 << 31) - 3
-"""A label with so many marks is not counted any further: counters in memory are int32."""
 
+# The counters of a version, as kernels take them.
+#
+# hits and marks, int32[K]; thresholds, float32[K]; the fields of ofo.Start; label_counts and n_rows
+# as `ofo.lower_bounds` takes them, but label_counts is int64[0] if not counted.
 Counted: TypeAlias = tuple[I32, I32, F32, tuple[float, float, float, float], I64, int]
-"""The counters of a version, as kernels take them.
 
-hits and marks, int32[K]; thresholds, float32[K]; the fields of ofo.Start; label_counts and n_rows
-as `ofo.lower_bounds` takes them, but label_counts is int64[0] if not counted.
-"""
-
+# The changes by events, as int32[3, ..] and float32[..].
+#
+# For each label that was touched: its id, what was added to its hits and to its marks; and its
+# threshold before.
 Journal: TypeAlias = tuple[I32, F32]
-"""The changes by events, as int32[3, ..] and float32[..].
 
-For each label that was touched: its id, what was added to its hits and to its marks; and its
-threshold before.
-"""
-
+# The fields of `threshold_update.RowSearch`.
 SearchFields: TypeAlias = tuple[int, I64, I64, I64, I32, F32, Paths, Knots]
-"""The fields of `threshold_update.RowSearch`."""
 
 
 @kernel
@@ -99,8 +97,7 @@ def count_events(
             return k
         if epochs[i] < 0:
             if objective != MACRO:
-                n_predicted = decide(predicted, search_scores, true, allowed, start, aim)
-                predicted = predicted[:n_predicted]
+                predicted = predicted[: decide(predicted, search_scores, true, allowed, start, aim)]
             predicted.sort()
         end = count_event(counters, true, predicted, begin, journal, allowed)
         move_thresholds(*paths, knots, journal[0][0, begin:end], counters[2], log_threshold)
@@ -217,12 +214,12 @@ class ThresholdCounters:
         self._label_thresholds = self.thresholds, self.prepared
         self._counts = np.empty((3, _JOURNAL_MIN), np.int32)
         self._previous_thresholds = np.empty(_JOURNAL_MIN, np.float32)
+        # How many entries the journal has: one for each label of each event.
         self.journal_end = 0
-        """How many entries the journal has: one for each label of each event."""
+        # Where the journal ended when counters were first halved; hits and marks just before.
         self._halved: tuple[int, I32, I32] | None = None
-        """Where the journal ended when counters were first halved; hits and marks just before."""
+        # The sums at the last `keep`, and at the last call of `deltas` or `halve`.
         self._durable_sums = self._logged_sums = self.aim.sums.copy()
-        """The sums at the last `keep`, and at the last call of `deltas` or `halve`."""
         self._settle()
 
     def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> I64:
@@ -237,21 +234,25 @@ class ThresholdCounters:
         """
         ends = np.full(len(chosen) + 1, self.journal_end)
         rows = self._traversal.rows_to_search(events.rows, chosen)
-        true = events.labels
-        predicted = events.predicted
         longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
         # floats, even if they are given as integers: a kernel is compiled for each type
         a, b, power, scale = map(float, self.start)
-        training_counts = self._label_counts, self._n_rows
         thresholds, nodes = self._label_thresholds
-        counters = self._hits, self._marks, thresholds, (a, b, power, scale), *training_counts
+        counters = (
+            self._hits,
+            self._marks,
+            thresholds,
+            (a, b, power, scale),
+            self._label_counts,
+            self._n_rows,
+        )
         aim = self.aim.for_kernel((self._hits, self._marks), self.start, self.convention)
         search_threshold: float | NodeThresholds = nodes
         mask = None
         if self.aim.objective != "macro":
             search_threshold = float(self.start.score_of(np.array(LEAST)))
-            mask = self._traversal.label_mask(among=allowed) if len(allowed) else None
-        columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
+            mask = self._traversal.label_mask(allowed) if len(allowed) else None
+        columns = *rows[:3], *events.labels[:2], *events.predicted[:2], events.epochs
         n_counted = 0
         try:
             with self._traversal.row_search(search_threshold, longest, mask) as search:
@@ -337,13 +338,12 @@ class ThresholdCounters:
 
     def snapshot(self) -> Tuned:
         """Return a copy of the state."""
-        counters = Counters(self._hits.astype(np.int64), self._marks.astype(np.int64))
         return Tuned(
             method=self.method,
             convention=self.convention,
             start=self.start,
             thresholds=self.thresholds.copy(),
-            counters=counters,
+            counters=Counters(self._hits.astype(np.int64), self._marks.astype(np.int64)),
             aim=self.aim._replace(sums=self.aim.sums.copy()),
         )
 
@@ -356,7 +356,7 @@ class ThresholdCounters:
         return float((2.0 * self._hits[used] / self._marks[used]).mean()) if len(used) else 0.0
 
     def _move_nodes(self, labels: I32) -> None:
-        """Let nodes follow the thresholds of some labels."""
+
         thresholds, nodes = self._label_thresholds
         self._traversal.move_thresholds(nodes, labels, thresholds)
 

@@ -20,8 +20,8 @@ from xylem.thresholds.store.codec import (
 from xylem.thresholds.store.state import Head
 from xylem_store import I64, U8
 
+# The most events of one log entry: each adds up to 2 to a label's marks.
 EVENTS_LOGGED_MAX = DELTA_MAX // 2
-"""The most events of one log entry: each adds up to 2 to a label's marks."""
 
 
 class FeedbackTransaction:
@@ -35,8 +35,8 @@ class FeedbackTransaction:
     def __init__(
         self, connection: Connection, live: ServedThresholds, head: Head, halve_events: int | None
     ) -> None:
+        # The version's head after the changes that have been logged.
         self.head = head
-        """The version's head after the changes that have been logged."""
         self._connection = connection
         self._halve_events = halve_events
         self._served = live.served
@@ -56,11 +56,11 @@ class FeedbackTransaction:
         """
         while len(chosen):
             until_full = EVENTS_LOGGED_MAX - self._n_events
-            until_halved = math.inf
-            if self._halve_events:
-                until_halved = (
-                    self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
-                )
+            until_halved = (
+                self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
+                if self._halve_events
+                else math.inf
+            )
             n_next = min(until_full, until_halved, len(chosen))
             self._count(events, chosen[:n_next], allowed)
             if n_next in (until_full, until_halved):
@@ -101,8 +101,14 @@ class FeedbackTransaction:
             candidate_sums = candidate.sums
             kind = state.SCORED
             payload = encode_scored(scored)
-        sums = encode_sums(deltas.sums, candidate_sums)
-        self.head = state.append(self._connection, self.head, kind, payload, self._n_events, sums)
+        self.head = state.append(
+            self._connection,
+            self.head,
+            kind,
+            payload,
+            self._n_events,
+            encode_sums(deltas.sums, candidate_sums),
+        )
         self._begin = self._served.journal_end
         self._n_events = 0
         if self._shadow is not None:

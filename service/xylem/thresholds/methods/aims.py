@@ -26,8 +26,8 @@ from xylem.evaluation import EmptyConvention
 from xylem.thresholds.methods.ofo import LEAST, Counters, Start, threshold_at, thresholds_of
 from xylem_store import F32, I32, I64, U8, inlined
 
+# The F-measure that thresholds are for: the mean over labels, of all decisions, over rows.
 Objective = Literal["macro", "micro", "instance"]
-"""The F-measure that thresholds are for: the mean over labels, of all decisions, over rows."""
 
 OBJECTIVES: tuple[Objective, ...] = ("macro", "micro", "instance")
 
@@ -60,37 +60,34 @@ def check_objective(
         )
 
 
+# The thresholds of the grid, descending.
+#
+# None is above a half, as the best threshold is half the best F, and none below `ofo.LEAST`.
+# Between are the paper's values of FTA, and more where the best ones were found: 1/4 and 1/5 on two
+# sets of Debian packages.
 PROBABILITIES = tuple(1.0 / c for c in (2, 2.5, 3, 3.5, 4, 5, 6, 7, 10, 20, 50, 100))
-"""The thresholds of the grid, descending.
 
-None is above a half, as the best threshold is half the best F, and none below `ofo.LEAST`. Between
-are the paper's values of FTA, and more where the best ones were found: 1/4 and 1/5 on two sets of
-Debian packages.
-"""
-
+# The limits of the grid, ascending: what a person reads, and for rows with many labels more.
+#
+# Stored sums belong to these limits and thresholds, so the two must not change.
 LIMITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 50)
-"""The limits of the grid, ascending: what a person reads, and for rows with many labels more.
 
-Stored sums belong to these limits and thresholds, so the two must not change.
-"""
-
+# The number of sums: of rows, and of F for each pair of the grid.
 N_SUMS = 1 + len(PROBABILITIES) * len(LIMITS)
-"""The number of sums: of rows, and of F for each pair of the grid."""
 
+# An F of 1 in the sums. They have room for eight thousand million rows.
 UNIT = 1 << 30
-"""An F of 1 in the sums. They have room for eight thousand million rows."""
 
 _PROBABILITIES = np.array(PROBABILITIES)
 _LIMITS = np.array(LIMITS, np.int64)
 _LEAST = np.float32(LEAST)
 
 
+# An aim for kernels.
+#
+# The place in OBJECTIVES; the thresholds and limits of the grid; F of a row without true and
+# without predicted labels, in UNITs; int64[2], the hits and marks of all labels together; the sums.
 KernelAim: TypeAlias = tuple[int, tuple[F32, I64], int, I64, I64]
-"""An aim for kernels.
-
-The place in OBJECTIVES; the thresholds and limits of the grid; F of a row without true and without
-predicted labels, in UNITs; int64[2], the hits and marks of all labels together; the sums.
-"""
 
 
 class Aim(NamedTuple):
@@ -108,8 +105,9 @@ class Aim(NamedTuple):
     @classmethod
     def begin(cls, objective: Objective) -> Self:
         """Return an objective before the first row."""
-        limit = None if objective == "macro" else LIMITS[-1]
-        return cls(objective, limit, np.zeros(N_SUMS, np.int64))
+        return cls(
+            objective, None if objective == "macro" else LIMITS[-1], np.zeros(N_SUMS, np.int64)
+        )
 
     def instance_f(self) -> float | None:
         """Return the mean F of the rows at the best pair, 0 to 1; None before the first row."""
@@ -123,8 +121,11 @@ class Aim(NamedTuple):
         counters  hits and marks of the labels, integers[K]
         """
         if self.objective == "micro":
-            pooled = Counters(*(counts.sum(keepdims=True) for counts in counters))
-            return thresholds_of(pooled, start, np.full(1, _LEAST))[0], self.limit
+            return thresholds_of(
+                Counters(*(counts.sum(keepdims=True) for counts in counters)),
+                start,
+                np.full(1, _LEAST),
+            )[0], self.limit
         threshold, limit = divmod(int(np.argmax(self.sums[1:])), len(LIMITS))
         return start.score_of(_PROBABILITIES)[threshold], LIMITS[limit]
 

@@ -11,8 +11,8 @@ from xylem.base import NO_ROWS, LabelRows, SparseRows, offsets
 from xylem.thresholds.methods.ofo import POWER_MAX, POWER_MIN, Counters, no_counts
 from xylem_store import F32, I32, I64, U8, kernel
 
+# The most estimates that are kept, at 8 bytes each; tuning takes three times that memory.
 ESTIMATES_MAX = 1 << 26
-"""The most estimates that are kept, at 8 bytes each; tuning takes three times that memory."""
 
 
 class Estimates(NamedTuple):
@@ -36,14 +36,16 @@ class EstimateKeeper:
 
     If there are too many, the half with the lower scores is dropped, and the floor of every label
     is raised above the median score: estimates of later rows must reach it.
+
+    floor  float32[K], the score that the estimates of each label must reach
     """
 
     def __init__(self, floor: F32, estimates_max: int = ESTIMATES_MAX) -> None:
-        """Take the score that the estimates of each label must reach, float32[K]."""
+
         self.floor = floor
         self._max = estimates_max
+        # The labels and scores of the rows so far.
         self._parts = [NO_ROWS]
-        """The labels and scores of the rows so far."""
 
     def add(self, ptr: I64, labels: I32, scores: F32) -> None:
         """Add the estimates of further rows: all labels whose score reaches the present `floor`."""
@@ -54,8 +56,9 @@ class EstimateKeeper:
             self.floor = np.maximum(self.floor, cut)
             for i, part in enumerate(self._parts):
                 passes = part.values >= cut
-                indptr = offsets(passes)[part.indptr]
-                self._parts[i] = SparseRows(indptr, part.indices[passes], part.values[passes], 1)
+                self._parts[i] = SparseRows(
+                    offsets(passes)[part.indptr], part.indices[passes], part.values[passes], 1
+                )
 
     def all(self) -> Estimates:
         """Return the estimates of all rows."""
@@ -65,8 +68,14 @@ class EstimateKeeper:
 def mark_hits(estimates: Estimates, truth: LabelRows) -> U8:
     """Return for each estimate whether its label is true, uint8[..]."""
     hits = np.zeros(len(estimates.labels), np.uint8)
-    last_row = np.full(truth.n_labels, -1, np.int64)
-    _mark_hits(estimates.ptr, estimates.labels, truth.indptr, truth.indices, last_row, hits)
+    _mark_hits(
+        estimates.ptr,
+        estimates.labels,
+        truth.indptr,
+        truth.indices,
+        np.full(truth.n_labels, -1, np.int64),
+        hits,
+    )
     return hits
 
 

@@ -21,8 +21,8 @@ from xylem.thresholds.methods.estimates import Estimates, mark_hits
 from xylem.thresholds.methods.ofo import Counters, Start
 from xylem_store import F32, I32, I64, U8, inlined, kernel
 
+# The probabilities that are tried, ascending: the paper's list.
 GRID = tuple(1.0 / c for c in (10000, 1000, 200, 100, 50, 20, 10, 7, 5, 4, 3, 2))
-"""The probabilities that are tried, ascending: the paper's list."""
 
 SUPPORT = 5  # a label with fewer true rows does not get a threshold of its own
 
@@ -38,8 +38,7 @@ def fta(
 
     Cost: one pass over the estimates, 16 bytes a label and value of the grid. Deterministic.
     """
-    grid = np.maximum(np.array(GRID)[:, None], bounds).astype(np.float64)
-    scores = reading.score_of(grid)
+    scores = reading.score_of(np.maximum(np.array(GRID)[:, None], bounds).astype(np.float64))
     counts = Counters(*np.zeros((2, *scores.shape), np.int64))
     _count_last(estimates.labels, estimates.scores, mark_hits(estimates, truth), scores, *counts)
     for values in counts:  # int64[G, K]: an estimate that reaches a value reaches all lower ones
@@ -50,8 +49,7 @@ def fta(
     best = len(GRID) - 1 - int(np.argmax(f.mean(axis=1)[::-1]))
     places = np.arange(len(GRID))
     order = np.lexsort((-places, np.abs(places - best)))
-    best_of_label = order[np.argmax(f[order], axis=0)]
-    chosen = np.where(n_true >= SUPPORT, best_of_label, best)
+    chosen = np.where(n_true >= SUPPORT, order[np.argmax(f[order], axis=0)], best)
     return scores[chosen, np.arange(truth.n_labels)], scores[best]
 
 
@@ -86,20 +84,18 @@ def sto(
 
     Cost: sorts the n estimates of each label, O(n log n). Deterministic.
     """
-    hits = mark_hits(estimates, truth)
     order = np.argsort(estimates.labels, kind="stable")
     ptr = offsets(np.bincount(estimates.labels, minlength=truth.n_labels))
     n_true = np.bincount(truth.indices, minlength=truth.n_labels)
     thresholds = np.empty(truth.n_labels, np.float32)
-    f_without_marks = 1.0 if empty == "one" else 0.0
     _best_cuts(
         ptr,
         estimates.scores[order],
-        hits[order],
+        mark_hits(estimates, truth)[order],
         n_true,
         floor,
         common_threshold,
-        f_without_marks,
+        1.0 if empty == "one" else 0.0,
         thresholds,
     )
     return thresholds

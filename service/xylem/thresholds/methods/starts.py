@@ -25,15 +25,14 @@ from xylem.thresholds.methods.estimates import Estimates, count_at
 from xylem.thresholds.methods.ofo import Counters, Start, no_counts, threshold_at, thresholds_of
 from xylem_store import F32, I32, I64, kernel
 
+# The values of a: those of section 6.2, which are the paper's list C.
+#
+# The larger a is, the less one row moves a threshold.
 A_GRID = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0, 10000.0)
-"""The values of a: those of section 6.2, which are the paper's list C.
-
-The larger a is, the less one row moves a threshold.
-"""
 
 A_ALWAYS = 100.0  # every a up to here is tried; a larger a needs at least a rows
+# The values of b / a, from C as well. Its inverse is the probability of the first threshold.
 RATIO_GRID = (2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0)
-"""The values of b / a, from C as well. Its inverse is the probability of the first threshold."""
 
 
 def choose_start(
@@ -48,21 +47,18 @@ def choose_start(
     first in the grid is chosen. Cost: a pass over the estimates for each pair of the grid, 117 at
     most. Deterministic.
     """
-    n_rows = len(estimates.ptr) - 1
-    best = reading
-    best_f = -1.0
-    for a in A_GRID:
-        if a > max(A_ALWAYS, n_rows):
-            break
-        for ratio in RATIO_GRID:
-            start = reading._replace(a=a, b=a * ratio)
-            f = 100.0 * count_at(estimates, truth, replay(estimates, truth, bounds, start)).macro_f(
-                empty
-            )
-            if f > best_f:
-                best = start
-                best_f = f
-    return best
+
+    def macro_f(start: Start) -> float:
+        thresholds = replay(estimates, truth, bounds, start)
+        return 100.0 * count_at(estimates, truth, thresholds).macro_f(empty)
+
+    starts = [
+        reading._replace(a=a, b=a * ratio)
+        for a in A_GRID
+        if a <= max(A_ALWAYS, len(estimates.ptr) - 1)
+        for ratio in RATIO_GRID
+    ]
+    return max(starts, key=macro_f)
 
 
 def replay(estimates: Estimates, truth: LabelRows, bounds: F32, start: Start) -> F32:
@@ -125,8 +121,8 @@ def _replay(
             thresholds[label] = threshold_at(hits[label], marks[label], start, bounds[label])
 
 
+# The paper's values of c = 1 / kappa, from the lowest kappa to the highest.
 C_GRID = (100, 50, 20, 10, 7, 5, 4, 3, 2)
-"""The paper's values of c = 1 / kappa, from the lowest kappa to the highest."""
 
 
 def choose_kappa(
@@ -149,20 +145,18 @@ def choose_kappa(
     Among equally good values the lowest is chosen. Cost: the method runs twice for each value of
     the grid, on half of the estimates.
     """
-    n_rows = len(estimates.ptr) - 1
-    is_first = np.random.default_rng(seed).permutation(n_rows) % 2 == 0
-    halves = []
-    for chosen in map(np.flatnonzero, (is_first, ~is_first)):
-        rows = SparseRows(*estimates[:3], truth.n_labels).take(chosen)
-        halves.append((Estimates(*rows[:3], estimates.floor), truth.take(chosen)))
-    best = 1 / C_GRID[0]
-    best_f = -1.0
-    for c in C_GRID:
+    is_first = np.random.default_rng(seed).permutation(len(estimates.ptr) - 1) % 2 == 0
+    rows = SparseRows(*estimates[:3], truth.n_labels)
+    halves = [
+        (Estimates(*rows.take(chosen)[:3], estimates.floor), truth.take(chosen))
+        for chosen in map(np.flatnonzero, (is_first, ~is_first))
+    ]
+
+    def macro_f(c: int) -> float:
         raised_bounds = np.maximum(bounds, np.float32(1 / c))
-        f = 0.0
-        for tuning_half, test_half in (halves, halves[::-1]):
-            f += 100.0 * count_at(*test_half, find(*tuning_half, raised_bounds)).macro_f(empty)
-        if f > best_f:
-            best = 1 / c
-            best_f = f
-    return best
+        return sum(
+            100.0 * count_at(*test_half, find(*tuning_half, raised_bounds)).macro_f(empty)
+            for tuning_half, test_half in (halves, halves[::-1])
+        )
+
+    return 1 / max(C_GRID, key=macro_f)

@@ -35,14 +35,13 @@ from xylem.thresholds.methods.aims import (
 from xylem.thresholds.methods.ofo import Counters, Start, check_start, no_counts, thresholds_of
 from xylem_store import F32, I64, read_only
 
+# The methods to tune.
+#
+# sto      search over all cuts
+# fta      a fixed grid, each label has its own threshold
+# fta-one  a fixed grid, one threshold for all labels
+# ofo      online
 Method = Literal["sto", "fta", "fta-one", "ofo"]
-"""The methods to tune.
-
-sto      search over all cuts
-fta      a fixed grid, each label has its own threshold
-fta-one  a fixed grid, one threshold for all labels
-ofo      online
-"""
 
 METHODS: tuple[Method, ...] = ("ofo", "fta", "fta-one", "sto")
 
@@ -89,8 +88,9 @@ def settled(tuned: Tuned) -> Tuned:
     if tuned.aim.objective == "macro":
         return tuned
     threshold, limit = tuned.aim.common_threshold(tuned.counters, tuned.start)
-    thresholds = np.full(len(tuned.thresholds), threshold)
-    return tuned._replace(thresholds=thresholds, aim=tuned.aim._replace(limit=limit))
+    return tuned._replace(
+        thresholds=np.full(len(tuned.thresholds), threshold), aim=tuned.aim._replace(limit=limit)
+    )
 
 
 _FORMAT = b"xylem-thresholds 1"
@@ -98,12 +98,12 @@ _BYTES_A_LABEL = 4 + 8 + 8
 _BYTES_A_DELTA = 4 + 4 + 2 + 2
 _SCORED_HEAD = struct.Struct("<III")
 
+# The most that one block of feedback may add to a counter of a label.
 DELTA_MAX = (1 << 16) - 1
-"""The most that one block of feedback may add to a counter of a label."""
 
 
+# What a block of feedback adds to the sums if it has no rows, or labels have thresholds.
 NO_SUMS = read_only(np.zeros(N_SUMS, np.int64))
-"""What a block of feedback adds to the sums if it has no rows, or labels have thresholds."""
 
 
 class Deltas(NamedTuple):
@@ -133,11 +133,8 @@ def encode_state(tuned: Tuned) -> bytes:
         **tuned.aim._asdict(),
         "sums": tuned.aim.sums.tolist(),
     }
-    arrays = (
-        tuned.thresholds.astype("<f4"),
-        *(counters.astype("<i8") for counters in tuned.counters),
-    )
-    packed = zlib.compress(b"".join(array.tobytes() for array in arrays), 1)
+    counts = b"".join(counter.astype("<i8").tobytes() for counter in tuned.counters)
+    packed = zlib.compress(tuned.thresholds.astype("<f4").tobytes() + counts, 1)
     return b"\n".join((_FORMAT, json.dumps(head).encode(), packed))
 
 
@@ -154,7 +151,7 @@ def decode_state(data: bytes) -> Tuned:
             or head["method"] not in METHODS
         ):
             raise ValueError(f"{form[:40]!r} {line[:200]!r}")
-        raw = _unpacked(packed, n_labels * _BYTES_A_LABEL)
+        raw = _unpacked(packed, n_labels * _BYTES_A_LABEL, "thresholds of a version")
         thresholds = np.frombuffer(raw, "<f4", n_labels).astype(np.float32)
         hits = np.frombuffer(raw, "<i8", n_labels, 4 * n_labels).astype(np.int64)
         marks = np.frombuffer(raw, "<i8", n_labels, 12 * n_labels).astype(np.int64)
@@ -164,16 +161,15 @@ def decode_state(data: bytes) -> Tuned:
             or (2 * hits > marks).any()
         ):
             raise ValueError("thresholds or counters out of their range")
-        start = check_start(Start(*(float(head[name]) for name in Start._fields)))
         return Tuned(
             method=head["method"],
             convention=head["convention"],
-            start=start,
+            start=check_start(Start(*(float(head[name]) for name in Start._fields))),
             thresholds=thresholds,
             counters=Counters(hits, marks),
             aim=_aim_of(head),
         )
-    except (ValueError, KeyError, TypeError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise DatabaseUnavailable(f"expected thresholds of a version, found {error}") from error
 
 
@@ -192,23 +188,30 @@ def _aim_of(head: dict[str, Any]) -> Aim:
     return aim
 
 
-def _unpacked(packed: bytes, n_bytes: int) -> bytes:
+def _unpacked(packed: bytes, n_bytes: int, expected: str) -> bytes:
     """Decompress exactly n_bytes; never more than one byte beyond them.
 
-    Raises ValueError for any other length, and zlib's error.
+    Raises DatabaseUnavailable for any other length or bytes, with what was expected.
     """
     unpacking = zlib.decompressobj()
-    raw = unpacking.decompress(packed, n_bytes + 1)
+    try:
+        raw = unpacking.decompress(packed, n_bytes + 1)
+    except zlib.error as error:
+        raise DatabaseUnavailable(f"expected {expected}, found {error}") from error
     if len(raw) != n_bytes or not unpacking.eof:
-        raise ValueError(f"{len(raw)} bytes instead of {n_bytes}")
+        length = f"{len(raw)} bytes instead of {n_bytes}"
+        raise DatabaseUnavailable(f"expected {expected}, found {length}")
     return raw
 
 
 def encode_deltas(deltas: Deltas) -> bytes:
     """Encode the changes of a block of feedback."""
-    hits = deltas.hits.astype("<u2")
-    marks = deltas.marks.astype("<u2")
-    arrays = deltas.labels.astype("<i4"), deltas.thresholds.astype("<f4"), hits, marks
+    arrays = (
+        deltas.labels.astype("<i4"),
+        deltas.thresholds.astype("<f4"),
+        deltas.hits.astype("<u2"),
+        deltas.marks.astype("<u2"),
+    )
     return b"".join(array.tobytes() for array in arrays)
 
 
@@ -225,8 +228,12 @@ def decode_deltas(data: bytes, n_labels: int) -> Deltas:
         raise DatabaseUnavailable(
             f"expected changes by feedback to {n_labels} labels, found other bytes"
         )
-    hits = np.frombuffer(data, "<u2", n, 8 * n).astype(np.int32)
-    return Deltas(labels, hits, np.frombuffer(data, "<u2", n, 10 * n).astype(np.int32), thresholds)
+    return Deltas(
+        labels=labels,
+        hits=np.frombuffer(data, "<u2", n, 8 * n).astype(np.int32),
+        marks=np.frombuffer(data, "<u2", n, 10 * n).astype(np.int32),
+        thresholds=thresholds,
+    )
 
 
 class Scored(NamedTuple):
@@ -276,11 +283,11 @@ def decode_sums(data: bytes | None) -> tuple[I64, I64]:
     """Decode what was added to both sums. Raises DatabaseUnavailable for other bytes."""
     if data is None:
         return NO_SUMS, NO_SUMS
-    try:
-        raw = _unpacked(data, 2 * NO_SUMS.nbytes)
-    except (ValueError, zlib.error) as error:
-        raise DatabaseUnavailable(f"expected sums of F by row, found {error}") from error
-    sums = np.frombuffer(raw, "<i8").astype(np.int64).reshape(2, N_SUMS)
+    sums = (
+        np.frombuffer(_unpacked(data, 2 * NO_SUMS.nbytes, "sums of F by row"), "<i8")
+        .astype(np.int64)
+        .reshape(2, N_SUMS)
+    )
     return sums[0], sums[1]
 
 
@@ -293,9 +300,9 @@ def encode_scores(scores: Sequence[Counters]) -> bytes:
 
 def decode_scores(data: bytes, n_labels: int) -> tuple[Counters, Counters]:
     """Decode two pairs of counters. Raises DatabaseUnavailable for other bytes."""
-    try:
-        raw = _unpacked(data, 32 * n_labels)
-    except (ValueError, zlib.error) as error:
-        raise DatabaseUnavailable(f"expected the scores of a candidate, found {error}") from error
-    numbers = np.frombuffer(raw, "<i8").astype(np.int64).reshape(4, n_labels)
+    numbers = (
+        np.frombuffer(_unpacked(data, 32 * n_labels, "the scores of a candidate"), "<i8")
+        .astype(np.int64)
+        .reshape(4, n_labels)
+    )
     return Counters(numbers[0], numbers[1]), Counters(numbers[2], numbers[3])

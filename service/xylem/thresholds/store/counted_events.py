@@ -27,6 +27,7 @@ from xylem.base import (
 
 _COLUMNS = EVENTS.c.event_key, EVENTS.c.day
 
+# For PostgreSQL, which has arrays: insert event keys, and return those that are new.
 _LISTED = select(
     func.unnest(bindparam("keys", type_=ARRAY(LargeBinary))), bindparam("day", type_=Integer)
 )
@@ -36,8 +37,10 @@ _REMEMBER_LISTED = Compiled(
     .on_conflict_do_nothing()
     .returning(EVENTS.c.event_key)
 )
-"""For PostgreSQL, which has arrays: insert event keys, and return those that are new."""
 
+# For SQLite, which has no arrays: the keys, of equal length, are joined into one value.
+#
+# _REMEMBER_ALL inserts all keys or fails; this one inserts those that are new, and returns them.
 _LENGTH = literal_column(str(EVENT_KEY_BYTES), Integer)
 _FIRST = select(literal_column("1", Integer).label("first")).cte("place", recursive=True)
 _PLACE = _FIRST.union_all(
@@ -55,10 +58,6 @@ _REMEMBER_JOINED = Compiled(
     .on_conflict_do_nothing()
     .returning(EVENTS.c.event_key)
 )
-"""For SQLite, which has no arrays: the keys, of equal length, are joined into one value.
-
-_REMEMBER_ALL inserts all keys or fails; this one inserts those that are new, and returns them.
-"""
 
 _LAST_OF_NEXT = Compiled(
     select(EVENTS.c.event_key)

@@ -2,7 +2,7 @@
 
 A row is a line of a data file, `{"event_id": ..., "text": ..., "labels": [...]}`. A model has a
 maximal number of rows, and each row is kept for a maximal number of days; the oldest are removed
-first, within TRIM_SECONDS. This module also remembers the keys of events, so that each counts once.
+first, within TRIM_SECONDS.
 """
 
 import math
@@ -29,8 +29,8 @@ from xylem.base import (
     now,
 )
 
+# Rows that are read from the database together.
 PAGE_ROWS = 500
-"""Rows that are read from the database together."""
 
 TRIM_SECONDS = 10.0  # how often rows that are too many or too old are removed
 _OLD_MAX = 1000  # most rows that one statement removes because they are too old
@@ -55,10 +55,13 @@ def add_rows(connection: Connection, model: str, rows: Sequence[tuple[bytes, byt
     """Store rows, each the key of its event and its line. An event's first row stays."""
     if rows:
         arrived_at = now(connection)
-        values = [
-            {"model": model, "event_key": key, "at": arrived_at, "line": line} for key, line in rows
-        ]
-        connection.execute(insert_new(connection, FEEDBACK_ROWS), values)
+        connection.execute(
+            insert_new(connection, FEEDBACK_ROWS),
+            [
+                {"model": model, "event_key": key, "at": arrived_at, "line": line}
+                for key, line in rows
+            ],
+        )
 
 
 class FeedbackRows:
@@ -68,16 +71,16 @@ class FeedbackRows:
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:
-        """Take the settings: whether rows are stored, and the bounds."""
+
         self.is_on = settings.feedback_rows
         self._database = database
         self._rows_max = settings.limits.feedback_rows_max
         self._days_max = settings.feedback_row_days_max
         self._clock = AgeClock()
+        # How many rows each model had when `trim` last counted them.
         self.row_counts: dict[str, int] = {}
-        """How many rows each model had when `trim` last counted them."""
+        # How many rows this process removed, by model and by the bound: `rows` or `days`.
         self.dropped: Counter[tuple[str, str]] = Counter()
-        """How many rows this process removed, by model and by the bound: `rows` or `days`."""
         trimming = Repeating("feedback-rows", self.trim, TRIM_SECONDS, at_once=True)
         self.start = trimming.start
         self.close = trimming.stop
@@ -90,8 +93,9 @@ class FeedbackRows:
     @staticmethod
     def count_after(connection: Connection, models: Collection[str], number: int) -> int:
         """Return how many rows of the models have a higher number and are still stored."""
-        query = select(func.count()).where(_R.model.in_(models), _R.number > number)
-        return connection.execute(query).scalar_one()
+        return connection.execute(
+            select(func.count()).where(_R.model.in_(models), _R.number > number)
+        ).scalar_one()
 
     def span(self, model: str, days: int | None = None, until: float | None = None) -> Span:
         """Return the period of the last `days` before `until` (default: now).
@@ -129,8 +133,8 @@ class FeedbackRows:
     def trim(self) -> None:
         """Remove rows that are too many, and those that are too old if the time is certain."""
         with self._database.read() as connection:
-            counts = connection.execute(select(_R.model, func.count()).group_by(_R.model)).all()
-            self.row_counts = {row.model: row[1] for row in counts}
+            query = select(_R.model, func.count()).group_by(_R.model)
+            self.row_counts = {row.model: row[1] for row in connection.execute(query)}
             oldest = {
                 model: connection.execute(_oldest(model, _R.at, 1)).scalar()
                 for model in self.row_counts

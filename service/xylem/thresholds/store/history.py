@@ -15,17 +15,17 @@ from xylem.thresholds.store.codec import (
 )
 from xylem.thresholds.store.state import FEEDBACK, SCORED, Change, Head, deltas_of
 
+# The most points of a label's history. Of more, the first, the last and evenly many between.
 POINTS_MAX = 200
-"""The most points of a label's history. Of more, the first, the last and evenly many between."""
 
+# The most labels of states that are read, from the newest state on; the newest is always read.
 STATE_LABELS_MAX = 4_000_000
-"""The most labels of states that are read, from the newest state on; the newest is always read."""
 
+# The most changes of the log that are read, from the newest on.
 CHANGES_MAX = 4096
-"""The most changes of the log that are read, from the newest on."""
 
+# The most bytes of these changes.
 PAYLOAD_BYTES_MAX = 32_000_000
-"""The most bytes of these changes."""
 
 _PAGE = 256
 
@@ -54,10 +54,9 @@ def label_history(
     cannot be decoded.
     """
     points_by_epoch = {
-        point.epoch: point for point in _log_points(connection, head, label, n_labels)
-    }
-    points_by_epoch |= {
-        point.epoch: point for point in _checkpoint_points(connection, head, label, n_labels)
+        point.epoch: point
+        for find_points in (_log_points, _checkpoint_points)  # checkpoints win
+        for point in find_points(connection, head, label, n_labels)
     }
     points = [points_by_epoch[epoch] for epoch in sorted(points_by_epoch)]
     if len(points) <= POINTS_MAX:
@@ -68,14 +67,12 @@ def label_history(
 def _checkpoint_points(
     connection: Connection, head: Head, label: int, n_labels: int
 ) -> Iterator[PastThreshold]:
-    """Yield a label's threshold in each checkpoint."""
+
     table = CHECKPOINTS.c
     query = select(table.epoch, table.created_at, table.kind, table.state)
     query = query.where(table.version_id == head.id, table.epoch <= head.epoch)
-    n_states = max(1, STATE_LABELS_MAX // n_labels)
-    for epoch, created_at, kind, state in connection.execute(
-        query.order_by(table.epoch.desc()).limit(n_states)
-    ):
+    query = query.order_by(table.epoch.desc()).limit(max(1, STATE_LABELS_MAX // n_labels))
+    for epoch, created_at, kind, state in connection.execute(query):
         thresholds = decode_state(state).thresholds
         if label < len(thresholds):
             yield PastThreshold(epoch, created_at, kind, thresholds[label])

@@ -37,48 +37,46 @@ from xylem.thresholds.store.codec import (
     settled,
 )
 
+# Kinds of changes that replace the state; the new one is stored as a checkpoint.
+#
+# TUNED     the state that `save` was given
+# STARTED   start values, at the first feedback
+# RESTORED  the state of an earlier epoch
+# SWITCHED  a candidate
+# RESET     start values, in place of the thresholds of another version
+# REGULAR   not a change: a checkpoint of the state as it is
 TUNED = "tuned"
 STARTED = "started"
 RESTORED = "restored"
 SWITCHED = "switched"
 REGULAR = "kept"
 RESET = "reset"
-"""Kinds of changes that replace the state; the new one is stored as a checkpoint.
 
-TUNED     the state that `save` was given
-STARTED   start values, at the first feedback
-RESTORED  the state of an earlier epoch
-SWITCHED  a candidate
-RESET     start values, in place of the thresholds of another version
-REGULAR      not a change: a checkpoint of the state as it is
-"""
-
+# Kinds of changes that do not replace the state.
+#
+# FEEDBACK  a block of feedback (`codec.Deltas`)
+# SCORED    a block of feedback that a candidate was scored on (`codec.Scored`)
+# HALVED    all counters were halved
+# SHADOWED  a candidate was put beside the state
+# DROPPED   the candidate was taken away
 FEEDBACK = "feedback"
 SCORED = "scored"
 HALVED = "halved"
 SHADOWED = "shadowed"
 DROPPED = "dropped"
-"""Kinds of changes that do not replace the state.
-
-FEEDBACK  a block of feedback (`codec.Deltas`)
-SCORED    a block of feedback that a candidate was scored on (`codec.Scored`)
-HALVED    all counters were halved
-SHADOWED  a candidate was put beside the state
-DROPPED   the candidate was taken away
-"""
 
 MOVES = frozenset((FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED))
 
+# The most checkpoints of a version; the oldest are removed first.
 CHECKPOINTS_MAX = 32
-"""The most checkpoints of a version; the oldest are removed first."""
 
+# How many regular checkpoints (REGULAR) the log reaches back.
+#
+# If there are fewer, it reaches back to the oldest checkpoint of all. Every epoch since then can be
+# restored.
 LOGGED_CHECKPOINTS = 3
-"""How many regular checkpoints (REGULAR) the log reaches back.
 
-If there are fewer, it reaches back to the oldest checkpoint of all. Every epoch since then can be
-restored.
-"""
-
+# The statements that run for every block of feedback, and at each look at the database.
 _OF_VERSION = select(VERSIONS).where(
     VERSIONS.c.model == bindparam("model"), VERSIONS.c.version == bindparam("version")
 )
@@ -89,7 +87,6 @@ _LOG_CHANGE = Compiled(insert(LOG))
 _MOVE_HEAD = Compiled(
     update(VERSIONS).where(VERSIONS.c.id == bindparam("key")), ("epoch", "base_epoch", "n_events")
 )
-"""The statements that run for every block of feedback, and at each look at the database."""
 
 
 class Head(NamedTuple):
@@ -144,8 +141,10 @@ def lock_head(connection: Connection, model: str, version: int, digest: str | No
     """
     head = find_head(connection, model, version, digest, lock=True)
     if head is None:
-        values = {"model": model, "version": version, "epoch": 0, "base_epoch": 0, "n_events": 0}
-        connection.execute(insert_new(connection, VERSIONS), values)
+        connection.execute(
+            insert_new(connection, VERSIONS),
+            {"model": model, "version": version, "epoch": 0, "base_epoch": 0, "n_events": 0},
+        )
         head = find_head(connection, model, version, digest, lock=True)
         assert head is not None
     if head.digest is None and digest is not None:
@@ -188,7 +187,7 @@ def find_head(
 
 
 def _set_digest(connection: Connection, head: Head, digest: str) -> Head:
-    """Set the digest of a locked head; return the new head."""
+
     connection.execute(update(VERSIONS).where(VERSIONS.c.id == head.id).values(digest=digest))
     return head._replace(digest=digest)
 
@@ -306,10 +305,16 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
 
     Removed are checkpoints beyond CHECKPOINTS_MAX, and the log that nobody needs any more.
     """
-    values = {"version_id": head.id, "epoch": head.epoch, "kind": kind, "created_at": time.time()}
     connection.execute(
         insert_new(connection, CHECKPOINTS),
-        {**values, "state": encode_state(tuned), "objective": tuned.aim.objective},
+        {
+            "version_id": head.id,
+            "epoch": head.epoch,
+            "kind": kind,
+            "created_at": time.time(),
+            "state": encode_state(tuned),
+            "objective": tuned.aim.objective,
+        },
     )
     states = checkpoints(connection, head)
     oldest = states[:CHECKPOINTS_MAX][-1].epoch
@@ -317,8 +322,9 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     log_start = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
     shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
     log_start = min(log_start, *connection.execute(shadowed).scalars(), head.epoch)
-    old = CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest
-    connection.execute(delete(CHECKPOINTS).where(*old))
+    connection.execute(
+        delete(CHECKPOINTS).where(CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest)
+    )
     connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= log_start))
 
 
@@ -332,8 +338,9 @@ def find_secret(connection: Connection, name: str) -> bytes | None:
 
 def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
     """Return a secret by its name, the same for all replicas; the first caller makes it."""
-    value = os.urandom(n_bytes)
-    connection.execute(insert_new(connection, SECRETS), {"name": name, "value": value})
+    connection.execute(
+        insert_new(connection, SECRETS), {"name": name, "value": os.urandom(n_bytes)}
+    )
     return bytes(
         connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one()
     )
@@ -353,8 +360,9 @@ class ThresholdDatabase:
         ForeignThresholds.
         """
         with self._database.write() as connection:
-            head = lock_head(connection, model, version, digest)
-            return replace_state(connection, head, TUNED, settled(tuned)).epoch
+            return replace_state(
+                connection, lock_head(connection, model, version, digest), TUNED, settled(tuned)
+            ).epoch
 
     def reset(self, model: str, version: int, start: Tuned, digest: str) -> int:
         """Replace all that the database has of a version by start values and the version's digest.
@@ -428,13 +436,12 @@ def append(
     """
     epoch = head.epoch + 1
     base_epoch = epoch if kind in (TUNED, RESTORED, SWITCHED, RESET) else head.base_epoch
-    now = time.time()
     _LOG_CHANGE.run(
         connection,
         version_id=head.id,
         epoch=epoch,
         kind=kind,
-        created_at=now,
+        created_at=time.time(),
         payload=payload,
         sums=sums,
     )

@@ -25,10 +25,9 @@ from xylem_store import (
 
 ROUNDS_MAX = 20
 
+# Clustering stops when a round raises the mean similarity of a vector to its centre by less than
+# this (Prabhu et al. 2018).
 GAIN_MIN = 1e-4
-"""Clustering stops when a round raises the mean similarity of a vector to its centre by less than
-this (Prabhu et al. 2018).
-"""
 
 
 @inlined
@@ -115,9 +114,7 @@ def bisect(vectors: SparseRows, members: I32, n_left: int, seed: int, sums: F32)
         if total <= best + GAIN_MIN * n:
             break
         best = total
-    ends = np.zeros(2, np.int64)
-    ends[1] = n_left
-    _group(members, side, ends)
+    _group(members, side, np.array([0, n_left]))
 
 
 @inlined
@@ -211,9 +208,7 @@ def kmeans(vectors: SparseRows, members: I32, n_clusters: int, seed: int, rank: 
         for feature in vectors.indices[vectors.indptr[row] : vectors.indptr[row + 1]]:
             rank[feature] = 0
     bounds = np.zeros(n_clusters + 1, np.int64)
-    for i in range(n):
-        bounds[cluster[i] + 1] += 1
-    bounds = np.cumsum(bounds)
+    bounds[1:] = np.cumsum(np.bincount(cluster, minlength=n_clusters))
     _group(members, cluster, bounds[:-1].copy())
     return bounds
 

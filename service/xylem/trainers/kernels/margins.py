@@ -45,8 +45,7 @@ def add_tail(problem: Problem, weights: F32, i: Integer, step: Any) -> None:
     tails = problem.tails
     offset = (len(weights) - 1 - tails.shape[1]) * LANES
     for j in range(tails.shape[1]):
-        weight = vload(weights, offset)
-        vstore(weights, offset, vadd(weight, vmul(vbroadcast(tails[i, j]), step)))
+        vstore(weights, offset, vadd(vload(weights, offset), vmul(vbroadcast(tails[i, j]), step)))
         offset += LANES
 
 

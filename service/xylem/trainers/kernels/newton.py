@@ -38,10 +38,11 @@ from xylem_store import (
 
 # most steps of conjugate gradients: on debdeps-src the objective is then within 1% of the minimum
 PASSES = 5
+
+# Conjugate gradients end earlier when the squared length of the residual is at most this share of
+# the squared length of the gradient, that is, when the residual has a tenth of the gradient's
+# length.
 _SHARE = 0.01
-"""Conjugate gradients end earlier when the squared length of the residual is at most this share of
-the squared length of the gradient, that is, when the residual has a tenth of the gradient's length.
-"""
 
 
 @inlined
@@ -80,8 +81,9 @@ class OldRows(NamedTuple):
 
 def no_old_rows(n_rows: int) -> OldRows:
     """Return the value for old weights that were trained on none of the rows."""
-    no_rows = np.zeros(n_rows, np.uint8)
-    return OldRows(np.zeros(n_rows, np.uint16), no_rows, np.ones(n_rows, np.float32))
+    return OldRows(
+        np.zeros(n_rows, np.uint16), np.zeros(n_rows, np.uint8), np.ones(n_rows, np.float32)
+    )
 
 
 @inlined

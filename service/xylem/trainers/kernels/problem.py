@@ -50,14 +50,10 @@ def rows_of(label_ptr: I64, label_rows: I32, first: int, last: int, place: I32) 
         if place[label_rows[e]] == 0:
             place[label_rows[e]] = 1
             count += 1
-    rows = np.empty(count, np.int32)
     if count * 16 > len(place):
-        k = 0
-        for row in range(len(place)):
-            if place[row]:
-                rows[k] = row
-                k += 1
+        rows = np.flatnonzero(place).astype(np.int32)
     else:
+        rows = np.empty(count, np.int32)
         k = 0
         for e in range(label_ptr[first], label_ptr[last]):
             row = label_rows[e]
@@ -78,8 +74,8 @@ def forget_rows(rows: I32, place: I32) -> None:
         place[row] = 0
 
 
+# Arguments of `localise` with which it allocates the arrays itself.
 NO_ROOM = np.empty(0, np.int32), np.empty(0, np.float32)
-"""Arguments of `localise` with which it allocates the arrays itself."""
 
 
 @inlined
@@ -124,11 +120,7 @@ def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out:
     starts = np.zeros(34, np.int64)
     for f in distinct:
         starts[33 - _digits(rank[f])] += 1
-    total = 0
-    for d in range(34):
-        count = starts[d]
-        starts[d] = total
-        total += count
+    starts = np.cumsum(starts) - starts
     used = np.empty(len(distinct) + tail, np.int32)
     for j in range(tail):
         used[len(distinct) + j] = n_features - tail + j
@@ -138,8 +130,7 @@ def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out:
         starts[d] += 1
     for k in range(len(distinct)):
         rank[used[k]] = k
-    local_ptr = np.empty(len(rows) + 1, np.int64)
-    local_ptr[0] = 0
+    local_ptr = np.zeros(len(rows) + 1, np.int64)
     is_long = len(features_out) >= nnz
     features = features_out[:nnz] if is_long else np.empty(nnz, np.int32)
     local_values = values_out[:nnz] if is_long else np.empty(nnz, np.float32)
@@ -287,8 +278,7 @@ def localise_labels(indptr: I64, indices: I32, rows: I32, rank: I32) -> NodeLabe
     used = np.sort(distinct)
     for k in range(len(used)):
         rank[used[k]] = k
-    ptr = np.empty(len(rows) + 1, np.int64)
-    ptr[0] = 0
+    ptr = np.zeros(len(rows) + 1, np.int64)
     ranks = np.empty(nnz, np.int32)
     position = 0
     for i in range(len(rows)):

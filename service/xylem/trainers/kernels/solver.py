@@ -171,8 +171,7 @@ def _hinge_epoch(
 def _start(tile: Tile, lanes: int, extent: F32) -> None:
     """Make every row active for the children of the tile."""
     extent[2] = np.inf
-    for i in range(len(tile.active)):
-        tile.active[i] = lanes
+    tile.active[:] = lanes
 
 
 @kernel
@@ -199,8 +198,7 @@ def solve_squared_hinge(
     extent = np.empty((3, LANES), np.float32)
     _start(tile, lanes, extent)
     n_rows = len(tile.order)
-    for i in range(n_rows):
-        tile.order[i] = i
+    tile.order[:] = np.arange(n_rows)
     n_active = n_rows
     done = ~lanes
     all_active = True
@@ -221,10 +219,9 @@ def solve_squared_hinge(
     return -(~done)
 
 
+# `solve_one` leaves a row out, until all others are done, if its dual variable is 0 and its
+# gradient is larger than DROP * eps.
 DROP = 0.1
-"""`solve_one` leaves a row out, until all others are done, if its dual variable is 0 and its
-gradient is larger than DROP * eps.
-"""
 
 
 @kernel

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.base import LabelRows, SparseRows
-from xylem.trainers.lomtree.tables import fetch, find, insert, reserve
+from xylem.trainers.lomtree.tables import Integer, fetch, find, insert, reserve
 from xylem.trainers.lomtree.tree import (
     COUNT,
     LEAF,
@@ -39,7 +39,6 @@ from xylem.trainers.lomtree.tree import (
     SQUARES,
     WEIGHT,
     Budget,
-    Integer,
     OnlineTree,
     child_of,
     fetch_children,
@@ -47,17 +46,14 @@ from xylem.trainers.lomtree.tree import (
     refresh_least,
     split_leaf,
 )
-from xylem_store import F32, F64, I32, I64
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
+from xylem_store import F32, F64, I32, I64, nonallocating_inlined, nonallocating_kernel
 
+# Feature values with a smaller absolute value count as 0: the weight of a feature is of the order
+# of the inverse of its values, and would become too large.
 _VALUE_MIN = 2.0**-100
-"""Feature values with a smaller absolute value count as 0: the weight of a feature is of the order
-of the inverse of its values, and would become too large.
-"""
 
+# A row with a smaller gradient takes no step: in float32 the gradient's square would be lost.
 GRADIENT_MIN = 1e-6
-"""A row with a smaller gradient takes no step: in float32 the gradient's square would be lost."""
 
 MOVE_MAX = 2.0  # a step changes the score of its row by at most this
 
@@ -87,14 +83,14 @@ def make_scratch(longest: int) -> Scratch:
     return Scratch(np.empty(longest, np.int64), np.empty(longest), np.empty(longest))
 
 
-@inlined
+@nonallocating_inlined
 def fetch_tables(tree: OnlineTree, node: Integer, row: Row) -> None:
     """Prefetch the slots of a node's tables for the features and labels of a row."""
     fetch(tree.weights, node, row.features, row.first, row.last)
     fetch(tree.classes, node, row.labels, row.first_label, row.last_label)
 
 
-@inlined
+@nonallocating_inlined
 def _look_up(
     tree: OnlineTree, node: Integer, row: Row, scratch: Scratch
 ) -> tuple[Any, float, float]:
@@ -142,7 +138,7 @@ def _look_up(
     return n, score, squares
 
 
-@inlined
+@nonallocating_inlined
 def train_node(
     tree: OnlineTree, node: Integer, row: Row, direction: float, step: float, scratch: Scratch
 ) -> Any:
@@ -185,7 +181,7 @@ def train_node(
     return new_score
 
 
-@inlined
+@nonallocating_inlined
 def score_of(tree: OnlineTree, node: Integer, rows: SparseRows, row: Integer) -> Any:
     """Return h(x) of a node."""
     score = np.float64(tree.bias[node, WEIGHT])
@@ -200,9 +196,9 @@ def score_of(tree: OnlineTree, node: Integer, rows: SparseRows, row: Integer) ->
 TIE = 1e-9  # mean scores that differ by less count as equal: it may come from the order of a sum
 
 
-@inlined
+@nonallocating_inlined
 def _count_labels(tree: OnlineTree, node: Integer, row: Row) -> None:
-    """Count a row's labels at a node."""
+
     tree.n_rows[node] += 1
     for k in range(row.first_label, row.last_label):
         slot = insert(tree.classes, node, np.int64(row.labels[k]))
@@ -212,7 +208,7 @@ def _count_labels(tree: OnlineTree, node: Integer, row: Row) -> None:
             tree.most[node] = max(tree.most[node], np.int64(tree.classes.value[slot, COUNT]))
 
 
-@inlined
+@nonallocating_inlined
 def _direction(tree: OnlineTree, node: Integer, row: Row) -> Any:
     """Return the direction of a row: -1.0 if its labels' mean score is below the node's, or 1.0."""
     total = 0.0
@@ -224,7 +220,7 @@ def _direction(tree: OnlineTree, node: Integer, row: Row) -> Any:
     return -1.0 if mean - total / np.float64(row.last_label - row.first_label) > TIE else 1.0
 
 
-@inlined
+@nonallocating_inlined
 def _note_score(tree: OnlineTree, node: Integer, row: Row, score: float) -> None:
     """Add a row's score to the sums of its labels and of the node."""
     for k in range(row.first_label, row.last_label):
@@ -236,9 +232,9 @@ def _note_score(tree: OnlineTree, node: Integer, row: Row, score: float) -> None
     tree.n_scored[node] += row.last_label - row.first_label
 
 
-@inlined
+@nonallocating_inlined
 def _learn(tree: OnlineTree, budget: Budget, row: Row, scratch: Scratch) -> None:
-    """Learn a row on its way down the tree."""
+
     node = np.int64(tree.state[ROOT])
     fetch_tables(tree, node, row)
     while True:
@@ -257,7 +253,7 @@ def _learn(tree: OnlineTree, budget: Budget, row: Row, scratch: Scratch) -> None
     refresh_least(tree, np.int64(tree.parent[node]))
 
 
-@kernel
+@nonallocating_kernel
 def learn_rows(
     tree: OnlineTree,
     budget: Budget,
@@ -280,7 +276,7 @@ def learn_rows(
             _learn(tree, budget, Row(*entries, labels.indices, first, last), scratch)
 
 
-@kernel
+@nonallocating_kernel
 def route_rows(tree: OnlineTree, rows: SparseRows, order: I32, waiting: I64, leaf_out: I32) -> None:
     """Write the leaf that each row reaches; a row goes to the right child if h(x) > 0.
 

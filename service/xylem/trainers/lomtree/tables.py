@@ -15,25 +15,32 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from xylem.base import ranges
-from xylem_store import I32, I64, U8, new_seed, prefetch
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
+from xylem_store import (
+    I32,
+    I64,
+    U8,
+    new_seed,
+    nonallocating_inlined,
+    nonallocating_kernel,
+    prefetch,
+)
 
 Integer = int | np.int64
 
+# The fields of a table in a pool: see `Pool`.
 TABLE = np.dtype([("start", np.int64), ("used", np.int32), ("bits", np.int32)])
-"""The fields of a table in a pool: see `Pool`."""
 
+# Number of values of a key.
 N_VALUES = 3
-"""Number of values of a key."""
 
 LINE_BYTES = 64
 
 _SLOT = N_VALUES + 1
 _NONE = -1
+
+# A table has 2^BITS_MIN slots at least, and fewer than 2^SIZES.
 BITS_MIN = 3
 SIZES = 32
-"""A table has 2^BITS_MIN slots at least, and fewer than 2^SIZES."""
 
 SLOTS_MAX = (1 << 31) - 1  # most slots of a pool: a free block stores a start in an int32 key
 _ALLOCATED = 0
@@ -118,7 +125,7 @@ def contents(pool: Pool, tables: I64) -> tuple[I64, I64]:
     return table[order], slots[order]
 
 
-@inlined
+@nonallocating_inlined
 def _place(pool: Pool, key: Integer, bits: Integer) -> Any:
     """Return the position in a block of 2^bits slots at which the search for a key begins.
 
@@ -128,7 +135,7 @@ def _place(pool: Pool, key: Integer, bits: Integer) -> Any:
     return np.int64(mixed >> np.uint64(32 - bits))
 
 
-@inlined
+@nonallocating_inlined
 def fetch(pool: Pool, table: Integer, keys: I32, first: Integer, last: Integer) -> None:
     """Prefetch the cache lines at which the search for keys[first:last] begins."""
     bits = np.int64(pool.bits[table])
@@ -138,7 +145,7 @@ def fetch(pool: Pool, table: Integer, keys: I32, first: Integer, last: Integer) 
             prefetch(pool.value, (start + _place(pool, np.int64(keys[i]), bits)) * _SLOT)
 
 
-@inlined
+@nonallocating_inlined
 def _search(pool: Pool, start: Integer, bits: Integer, key: Integer) -> Any:
     """Return the slot of a key in a block, or the free slot into which it would be inserted."""
     mask = (np.int64(1) << bits) - 1
@@ -148,7 +155,7 @@ def _search(pool: Pool, start: Integer, bits: Integer, key: Integer) -> Any:
     return start + offset
 
 
-@inlined
+@nonallocating_inlined
 def find(pool: Pool, table: Integer, key: Integer) -> Any:
     """Return the slot of a key; -1 if the table does not have it."""
     bits = np.int64(pool.bits[table])
@@ -158,7 +165,7 @@ def find(pool: Pool, table: Integer, key: Integer) -> Any:
     return slot if pool.key[slot] == key else np.int64(_NONE)
 
 
-@kernel
+@nonallocating_kernel
 def _take_block(pool: Pool, bits: Integer) -> Any:
     """Return the start of an empty block of 2^bits slots; -1 if the pool has no room for one."""
     size = np.int64(1) << bits
@@ -175,13 +182,13 @@ def _take_block(pool: Pool, bits: Integer) -> Any:
     return start
 
 
-@kernel
+@nonallocating_kernel
 def _give_block(pool: Pool, start: Integer, bits: Integer) -> None:
     pool.key[start] = pool.free[bits]
     pool.free[bits] = start
 
 
-@kernel
+@nonallocating_kernel
 def _move(pool: Pool, table: Integer, bits: Integer) -> bool:
     """Move a table to a larger block of 2^bits slots; return whether there was room for it."""
     old_bits = np.int64(pool.bits[table])
@@ -205,7 +212,7 @@ def _move(pool: Pool, table: Integer, bits: Integer) -> bool:
     return True
 
 
-@kernel
+@nonallocating_kernel
 def reserve(pool: Pool, table: Integer, n_keys: Integer) -> None:
     """Give a table without a block one in which n_keys keys fit, if the pool has room for it."""
     bits = np.int64(BITS_MIN)
@@ -214,7 +221,7 @@ def reserve(pool: Pool, table: Integer, n_keys: Integer) -> None:
     _move(pool, table, bits)
 
 
-@kernel
+@nonallocating_kernel
 def _add(pool: Pool, table: Integer, key: Integer) -> Any:
     """Insert a key that the table does not have; return as `insert` does."""
     bits = np.int64(pool.bits[table])
@@ -232,7 +239,7 @@ def _add(pool: Pool, table: Integer, key: Integer) -> Any:
     return slot
 
 
-@inlined
+@nonallocating_inlined
 def insert(pool: Pool, table: Integer, key: Integer) -> Any:
     """Return the slot of a key, which is inserted with the values 0 if the table does not have it.
 
@@ -242,7 +249,7 @@ def insert(pool: Pool, table: Integer, key: Integer) -> Any:
     return slot if slot >= 0 else _add(pool, table, key)
 
 
-@kernel
+@nonallocating_kernel
 def release(pool: Pool, table: Integer) -> None:
     """Empty a table, and free its block for other tables."""
     if pool.bits[table] >= 0:
@@ -252,7 +259,7 @@ def release(pool: Pool, table: Integer) -> None:
     pool.used[table] = 0
 
 
-@kernel
+@nonallocating_kernel
 def fill(pool: Pool, ptr: I64, keys: I32, values: NDArray[Any]) -> None:
     """Insert keys[ptr[i] : ptr[i + 1]] and their values into table i, for each i.
 

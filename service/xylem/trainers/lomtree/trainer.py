@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import ceil, exp
 from typing import Any, Literal
 
@@ -19,11 +19,11 @@ from xylem.trainers.lomtree.finish import (
     histograms_of,
     recount_leaves,
     report_of,
+    restore_tree,
     rows_of_nodes,
+    tree_arrays,
 )
-from xylem.trainers.lomtree.label_order import LabelOrder
 from xylem.trainers.lomtree.learning import learn_rows, make_scratch
-from xylem.trainers.lomtree.stored_tree import restore_tree, tree_arrays
 from xylem.trainers.lomtree.tree import Budget, make_tree
 from xylem.trainers.size import SizeEstimate, TreeCounts, leaf_bytes
 from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, all_rows, count
@@ -85,16 +85,15 @@ class LomtreeParameters(Parameters):
 class OnlineLomtree:
     """A LOMtree that learns from rows as they arrive, in memory that is bounded by its parameters.
 
-    The same rows in the same order give the same tree, however they are cut into parts.
+    The same rows in the same order give the same tree, however they are cut into parts. It begins
+    as one leaf, and uses no random numbers; the caller chooses the passes and the order of the
+    rows.
+
+    leaves  most leaves; 0: LEAVES_A_LABEL for each label so far, up to STREAM_LEAVES_MAX
     """
 
     def __init__(self, parameters: LomtreeParameters, leaves: int = 0) -> None:
-        """Make a tree that consists of one leaf.
 
-        leaves  most leaves; 0: LEAVES_A_LABEL for each label so far, up to STREAM_LEAVES_MAX
-
-        The tree uses no random numbers; the caller chooses the passes and the order of the rows.
-        """
         self._parameters = parameters
         self._follows = not leaves
         self._leaves = leaves or STREAM_LEAVES_MAX
@@ -102,8 +101,11 @@ class OnlineLomtree:
         # numba, and would compile all kernels again
         n_nodes = max(2 * self._leaves - 1, 2)
         n_bytes = parameters.memory_mb << 20
-        slots = 2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES, n_bytes // 3 // _CLASS_SLOT_BYTES
-        self._tree = make_tree(n_nodes, *slots)
+        self._tree = make_tree(
+            n_nodes,
+            weight_slots=2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES,
+            class_slots=n_bytes // 3 // _CLASS_SLOT_BYTES,
+        )
         self._scratch = make_scratch(0)
         self._n_labels = 0
 
@@ -181,10 +183,11 @@ class OnlineLomtree:
         """
         order, child_ptr = breadth_first(self._tree)
         leaves = order[np.diff(child_ptr) == 0]
-        if recount is None:
-            leaf_counts = count_leaves(self._tree, leaves)
-        else:
-            leaf_counts = recount_leaves(self._tree, leaves, recount)
+        leaf_counts = (
+            count_leaves(self._tree, leaves)
+            if recount is None
+            else recount_leaves(self._tree, leaves, recount)
+        )
         if ids is not None:
             leaf_counts = LeafCounts(
                 leaf_counts.rows, leaf_counts.labels._replace(label=ids[leaf_counts.labels.label])
@@ -193,12 +196,84 @@ class OnlineLomtree:
         n_entries[np.diff(child_ptr) == 0] = np.diff(leaf_counts.labels.ptr)
         counts = sum_to_inner_nodes(child_ptr, leaf_counts.labels._replace(ptr=offsets(n_entries)))
         rows = rows_of_nodes(child_ptr, leaf_counts.rows)
-        chunks = chunks_of(self._tree, order)
-        histograms = histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels)
-        tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
-        report = report_of(self._tree, child_ptr, counts, rows)
-        sizes = n_labels, n_features
-        return Trained.from_trees([tree], *sizes, "argmax", self._parameters, report=report)
+        tree = Tree(
+            child_ptr,
+            np.full(len(order), -1, np.int32),
+            chunks_of(self._tree, order),
+            histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels),
+        )
+        return Trained.from_trees(
+            [tree],
+            n_labels,
+            n_features,
+            "argmax",
+            self._parameters,
+            report=report_of(self._tree, child_ptr, counts, rows),
+        )
+
+
+_SAMPLE_MAX = 1 << 16  # most rows whose labels are stored; if there are more, every n-th row
+_SHARE = 10  # the first and the last of this many parts of the rows are compared
+_EXCESS = 0.25  # there is a warning if `LabelOrder.difference` is larger than this
+
+
+@dataclass
+class LabelOrder:
+    """Compares the labels of the first tenth of the rows with those of the last tenth.
+
+    Memory: 4 bytes for each of at most 65,536 rows. The result does not depend on how the rows are
+    cut into parts.
+
+    labels  int32[..]  first label of each row whose number is a multiple of `step`
+    n_rows  number of rows with labels so far
+    """
+
+    labels: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    step: int = 1
+    n_rows: int = 0
+
+    def add(self, labels: LabelRows) -> None:
+        """Add the next rows, each with its first label; rows without labels are skipped."""
+        labelled_rows = np.flatnonzero(np.diff(labels.indptr))
+        rows = np.arange(self.n_rows, self.n_rows + len(labelled_rows))
+        first = labels.indices[labels.indptr[labelled_rows]]
+        self.n_rows += len(labelled_rows)
+        self.labels = np.concatenate([self.labels, first[rows % self.step == 0]])
+        while len(self.labels) > _SAMPLE_MAX:
+            self.labels = self.labels[::2]
+            self.step = 2 * self.step
+
+    def difference(self) -> float:
+        """Return the excess of the difference between the first and the last tenth, from 0 to 1.
+
+        It is their difference, minus the difference between two mixtures of both tenths. A
+        difference is the total variation distance: half the sum over the labels of the absolute
+        difference of their shares.
+        """
+        n = len(self.labels) // _SHARE
+        if n < 2:
+            return 0.0
+        first = self.labels[:n]
+        last = self.labels[-n:]
+        both = np.concatenate([first, last])
+        return max(0.0, _variation(first, last) - _variation(both[::2], both[1::2]))
+
+    def warnings(self) -> list[str]:
+        """Return a warning if the labels of the two tenths differ much, else an empty list."""
+        difference = self.difference()
+        if difference <= _EXCESS:
+            return []
+        return [
+            "rows are learnt in their order, and those of the last tenth have other labels "
+            "than those of the "
+            f"first ({difference:.0%} more than by chance): shuffled rows may be learnt better"
+        ]
+
+
+def _variation(first: I32, second: I32) -> float:
+    n = 1 + int(max(first.max(), second.max()))
+    shares = [np.bincount(part, minlength=n) / len(part) for part in (first, second)]
+    return float(np.abs(shares[0] - shares[1]).sum()) / 2
 
 
 def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
@@ -218,8 +293,7 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
         check_that(type(leaves) is int and 0 < leaves <= _LEAVES_MAX, "a number of leaves")
     online = OnlineLomtree(parameters, leaves)
     passes = tools.passes.pass_numbers(parameters.passes)
-    n_rows = 0
-    total = 0
+    n_rows = total = 0
     if not is_once:
         n_rows = passes.start * source.census.n_rows
         total = passes.stop * source.census.n_rows
@@ -242,17 +316,28 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     state = None
     if tools.passes.keeps:
         facts, arrays = online.state()
-        ids = np.arange(len(census.label_rows), dtype=np.int32)
         arrays |= {
             "labels": label_order.labels,
-            "ids": ids if source.final_ids is None else source.final_ids,
+            "ids": np.arange(len(census.label_rows), dtype=np.int32)
+            if source.final_ids is None
+            else source.final_ids,
         }
-        counts = [label_order.step, label_order.n_rows]
-        facts |= {"label_order": counts, "random": random.bit_generator.state, "once": is_once}
+        facts |= {
+            "label_order": [label_order.step, label_order.n_rows],
+            "random": random.bit_generator.state,
+            "once": is_once,
+        }
         state = LearnerState(0 if is_once else passes.stop, facts, arrays)
-    recount = all_rows(source) if source.reads == "rows" else None
-    trained = online.finish(len(census.label_rows), census.n_features, source.final_ids, recount)
-    return replace(trained, warnings=label_order.warnings(), state=state)
+    return replace(
+        online.finish(
+            len(census.label_rows),
+            census.n_features,
+            ids=source.final_ids,
+            recount=all_rows(source) if source.reads == "rows" else None,
+        ),
+        warnings=label_order.warnings(),
+        state=state,
+    )
 
 
 def _ordered_rows(
@@ -302,14 +387,18 @@ def estimate_lomtree(
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
     tools.progress("estimate", 1, 1)
     n_labels = len(np.unique(data.labels.indices))
-    trees = TreeCounts(
-        n_nodes=2 * leaves - 1,
-        n_chunks=leaves - 1,
-        n_rows=bound,
-        n_columns=data.rows.n_features,
-        n_bytes=leaf_bytes(2 * leaves - 1, leaves * min(parameters.leaf_labels, n_labels)),
+    return SizeEstimate.from_counts(
+        bound,
+        n_used,
+        n_labels,
+        trees=TreeCounts(
+            n_nodes=2 * leaves - 1,
+            n_chunks=leaves - 1,
+            n_rows=bound,
+            n_columns=data.rows.n_features,
+            n_bytes=leaf_bytes(2 * leaves - 1, leaves * min(parameters.leaf_labels, n_labels)),
+        ),
     )
-    return SizeEstimate.from_counts(bound, n_used, n_labels, trees=trees)
 
 
 LOMTREE = TrainerSpec(
@@ -329,18 +418,14 @@ def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
 
     For trees where a row goes to one leaf. Cost: O(depth * entries).
     """
-    n = len(child_ptr) - 1
     parent = parents_of(child_ptr).astype(np.int64)
-    keep = np.diff(child_ptr)[leaves.node] == 0
-    node = leaves.node[keep]
-    label = leaves.label[keep]
-    count = leaves.value[keep]
-    entries = [(node, label, count)]
+    entry = np.flatnonzero(np.diff(child_ptr)[leaves.node] == 0)
+    node = leaves.node[entry]
+    levels = [(node, entry)]
     while len(node):
-        up = parent[node] >= 0
-        node = parent[node[up]]
-        label = label[up]
-        count = count[up]
-        entries.append((node, label, count))
-    nodes, labels, values = (np.concatenate(parts) for parts in zip(*entries, strict=True))
-    return counts_of(n, nodes, labels, values)
+        has_parent = parent[node] >= 0
+        entry = entry[has_parent]
+        node = parent[node[has_parent]]
+        levels.append((node, entry))
+    nodes, entries = (np.concatenate(parts) for parts in zip(*levels, strict=True))
+    return counts_of(len(child_ptr) - 1, nodes, leaves.label[entries], leaves.value[entries])

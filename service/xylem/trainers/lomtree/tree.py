@@ -4,28 +4,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.trainers.lomtree.tables import LINE_BYTES, TABLE, Pool, aligned, make_pool, release
-from xylem_store import F32, F64, I32, I64, prefetch
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
-
-Integer = int | np.int64
+from xylem.trainers.lomtree.tables import (
+    LINE_BYTES,
+    TABLE,
+    Integer,
+    Pool,
+    aligned,
+    make_pool,
+    release,
+)
+from xylem_store import F32, F64, I32, I64, nonallocating_inlined, nonallocating_kernel, prefetch
 
 LEAF = -1
 
+# Positions in `OnlineTree.state`.
 ROOT, N_NODES, N_SPLITS, N_SWAPS, N_ROWS = range(5)
-"""Positions in `OnlineTree.state`."""
 
+# Positions of the values of a weight: v, H, s. A feature with value x adds v * x / s to the
+# score.
 WEIGHT, SQUARES, SCALE = range(3)
-"""Positions of the values of a weight: v, H, s. A feature with value x adds v * x / s to the
-score.
-"""
 
+# Positions of the values of a class at a node: number of rows counted [l], number of rows scored
+# [n], sum of their scores [m].
 COUNT, N_SCORED, SCORES = range(3)
-"""Positions of the values of a class at a node: number of rows counted [l], number of rows scored
-[n], sum of their scores [m].
-"""
 
+# The fields of a node without the contents of its tables, in two cache lines.
 _NODE = np.dtype(
     [
         *((name, np.int32) for name in ("parent", "left", "right", "unused_word")),
@@ -38,20 +41,18 @@ _NODE = np.dtype(
         *((name, np.float64) for name in ("score", "norm", "unused")),
     ]
 )
-"""The fields of a node without the contents of its tables, in two cache lines."""
 
 NODE_BYTES = _NODE.itemsize
 
 _NODE_WORDS = NODE_BYTES // 8
 _LINE_WORDS = LINE_BYTES // 8
 
+# A leaf splits only if its sibling has at least WAIT rows, or 1 / WAIT of the leaf's rows.
+#
+# Otherwise the split above them has separated nothing yet, and a split of the leaf would not
+# separate more. On debtags-src, whose rows have several labels, the mean depth of 2,400 leaves was
+# 139 without this rule.
 WAIT = 16
-"""A leaf splits only if its sibling has at least WAIT rows, or 1 / WAIT of the leaf's rows.
-
-Otherwise the split above them has separated nothing yet, and a split of the leaf would not separate
-more. On debtags-src, whose rows have several labels, the mean depth of 2,400 leaves was 139 without
-this rule.
-"""
 
 
 class OnlineTree(NamedTuple):
@@ -130,7 +131,7 @@ def make_tree(n_nodes: int, weight_slots: int, class_slots: int) -> OnlineTree:
     return tree
 
 
-@inlined
+@nonallocating_inlined
 def _set_leaf(tree: OnlineTree, node: Integer, parent: Integer) -> None:
     """Make a node a leaf without any rows [SetNode]."""
     release(tree.weights, node)
@@ -149,7 +150,7 @@ def _set_leaf(tree: OnlineTree, node: Integer, parent: Integer) -> None:
     tree.n_trained[node] = 0
 
 
-@inlined
+@nonallocating_inlined
 def refresh_least(tree: OnlineTree, node: Integer) -> None:
     """Update `least` of a node and of the nodes above it [UpdateC]."""
     while node >= 0:
@@ -160,7 +161,7 @@ def refresh_least(tree: OnlineTree, node: Integer) -> None:
         node = np.int64(tree.parent[node])
 
 
-@kernel
+@nonallocating_kernel
 def _cut_out(tree: OnlineTree, leaf: Integer) -> Any:
     """Remove a leaf and its parent from the tree; the leaf's sibling takes the parent's place.
 
@@ -181,7 +182,7 @@ def _cut_out(tree: OnlineTree, leaf: Integer) -> Any:
     return parent
 
 
-@inlined
+@nonallocating_inlined
 def may_split(tree: OnlineTree, leaf: Integer, budget: Budget) -> Any:
     """Return whether a leaf may be split.
 
@@ -203,7 +204,7 @@ def may_split(tree: OnlineTree, leaf: Integer, budget: Budget) -> Any:
     return tree.least[leaf] - tree.most[leaf] > budget.swap_resistance * (least + 1)
 
 
-@kernel
+@nonallocating_kernel
 def split_leaf(tree: OnlineTree, leaf: Integer, budget: Budget) -> None:
     """Give a leaf two children: new ones, or the least-used leaf and its parent [Swap]."""
     if tree.state[N_SPLITS] < budget.splits:
@@ -228,13 +229,13 @@ def split_leaf(tree: OnlineTree, leaf: Integer, budget: Budget) -> None:
     refresh_least(tree, np.int64(leaf))
 
 
-@inlined
+@nonallocating_inlined
 def child_of(tree: OnlineTree, node: Integer, score: float) -> Any:
     """Return the child to which a row of this score goes: the right one if h(x) > 0."""
     return np.int64(tree.right[node] if score > 0.0 else tree.left[node])
 
 
-@inlined
+@nonallocating_inlined
 def fetch_children(tree: OnlineTree, node: Integer) -> None:
     """Prefetch the fields of a node's children."""
     for child in (np.int64(tree.left[node]), np.int64(tree.right[node])):

@@ -3,31 +3,30 @@
 import heapq
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.base import Crew, offsets, ranges
 from xylem.trainers.plt.fobos import Descent, Shard, Topology, add_pairs, train_shard, used_keys
 from xylem.trainers.shape import Shape
-from xylem.trainers.source import Census, OnRows, RowSource, Tools, TrainingSet, derived_seed
+from xylem.trainers.source import Census, OnRows, RowSource, Tools, TrainingSet, derived_random
 from xylem.trainers.state import LearnerState, check_that, restoring
 from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.windows import deal_windows
 from xylem_store import I32, Chunk, Tree, TreeEnsemble, build_ensemble, new_seed
 
+# Most shards of a tree: its nodes are dealt to shards, which are trained in parallel.
 SHARDS = 8
-"""Most shards of a tree: its nodes are dealt to shards, which are trained in parallel."""
 
 _WORD_BYTES = 4
 _SLOT_BYTES = 16
 _SLOTS_MIN = 8
 _SHUFFLE = 1  # word of derived seeds: for shuffling the rows of a window, for each tree
+
+# Number of parts of the rows in the first pass. `Tools.on_rows` is called with the rows of a part
+# and with the trees that have learnt from all parts before it.
 PARTS = 10
-"""Number of parts of the rows in the first pass. `Tools.on_rows` is called with the rows of a part
-and with the trees that have learnt from all parts before it.
-"""
 
 
 class _TrainingTree(NamedTuple):
@@ -71,19 +70,23 @@ def train_trees(
     passes = tools.passes.pass_numbers(descent.epochs)
 
     def so_far() -> TreeEnsemble:
-        trees = [_harvest(tree, descent, census.n_features) for tree in growing]
-        return build_ensemble(trees, len(census.label_rows), census.n_features)
+        return build_ensemble(
+            [_harvest(tree, descent, census.n_features) for tree in growing],
+            len(census.label_rows),
+            census.n_features,
+        )
 
     preview = None if tools.on_rows is None else _Preview(tools.on_rows, census.n_rows, so_far)
     windows = deal_windows(source, tools)
     for epoch in passes:
         n_done = epoch * census.n_rows
         for number, window in windows.visit(epoch):
-            orders = []
-            for tree in growing:
-                seed = derived_seed(tree.seed, _SHUFFLE, epoch, number)
-                shuffled = np.random.Generator(np.random.PCG64(seed)).permutation(window.n_rows)
-                orders.append(shuffled.astype(np.int32))
+            orders: list[I32] = [
+                derived_random(tree.seed, _SHUFFLE, epoch, number)
+                .permutation(window.n_rows)
+                .astype(np.int32)
+                for tree in growing
+            ]
             if preview is None or epoch > 0:
                 _descend(window, orders, growing, descent, tools.crew)
             else:
@@ -154,17 +157,18 @@ def _begin(
         for number, (n_slots, n_words) in enumerate(room):
             # a power of two
             slots = max(_SLOTS_MIN, 1 << (max(1, int(n_slots * share)).bit_length() - 1))
-            shard_of_nodes = Shard(
-                number=number,
-                seed=new_seed(),
-                keys=np.zeros(slots, np.uint64),
-                place=np.zeros(slots, np.int64),
-                pool=np.zeros(int(n_words * share), np.float32),
-                bias=bias,
-                steps=steps,
-                used=np.zeros(3, np.int64),
+            tree_shards.append(
+                Shard(
+                    number=number,
+                    seed=new_seed(),
+                    keys=np.zeros(slots, np.uint64),
+                    place=np.zeros(slots, np.int64),
+                    pool=np.zeros(int(n_words * share), np.float32),
+                    bias=bias,
+                    steps=steps,
+                    used=np.zeros(3, np.int64),
+                )
             )
-            tree_shards.append(shard_of_nodes)
         growing.append(_TrainingTree(seed, shape, topology, tree_shards))
     return growing
 
@@ -183,8 +187,11 @@ def _descend(
         tree = growing[t]
         train_shard(*window, orders[t], tree.topology, tree.shards[number], descent, crew.stop)
 
-    items = [(t, number) for t, tree in enumerate(growing) for number in range(len(tree.shards))]
-    crew.run(work, items, lambda item, result: None)
+    crew.run(
+        work,
+        [(t, number) for t, tree in enumerate(growing) for number in range(len(tree.shards))],
+        lambda item, result: None,
+    )
 
 
 def _deal(shape: Shape, census: Census) -> I32:
@@ -236,14 +243,17 @@ def _state(growing: list[_TrainingTree], n_passes: int, n_features: int) -> Lear
             keys.append(shard_keys)
             weights.append(shard.pool[ranges(place, width[nodes])])
             passed_over.append(int(shard.used[2]))
-    arrays: dict[str, NDArray[Any]] = {
-        "key_ptr": offsets(map(len, keys)),
-        "keys": np.concatenate(keys),
-        "weights": np.concatenate(weights),
-        "bias": np.concatenate([tree.shards[0].bias for tree in growing]),
-        "steps": np.concatenate([tree.shards[0].steps for tree in growing]),
-    }
-    return LearnerState(n_passes, {"passed_over": passed_over}, arrays)
+    return LearnerState(
+        n_passes,
+        {"passed_over": passed_over},
+        {
+            "key_ptr": offsets(map(len, keys)),
+            "keys": np.concatenate(keys),
+            "weights": np.concatenate(weights),
+            "bias": np.concatenate([tree.shards[0].bias for tree in growing]),
+            "steps": np.concatenate([tree.shards[0].steps for tree in growing]),
+        },
+    )
 
 
 def _restore(growing: list[_TrainingTree], state: LearnerState, n_features: int) -> None:
@@ -300,12 +310,14 @@ def _harvest(tree: _TrainingTree, descent: Descent, n_features: int) -> Tree:
             )
             children = slice(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1]))
             product = 1.0 + descent.penalty * descent.rate * float(shard.steps[node])
-            width = children.stop - children.start
-            weights = shard.pool[place[node_pairs, None] + np.arange(width)] / np.float32(product)
+            positions = place[node_pairs, None] + np.arange(children.stop - children.start)
+            weights = shard.pool[positions] / np.float32(product)
             is_kept = (weights != 0) & (np.abs(weights) >= descent.prune)
             feature, child = np.nonzero(is_kept)
-            bias = shard.bias[children] / np.float32(product)
             chunks[node] = Chunk.from_weights(
-                features[node_pairs].astype(np.int64)[feature], child, weights[is_kept], bias
+                features[node_pairs].astype(np.int64)[feature],
+                child,
+                weights[is_kept],
+                shard.bias[children] / np.float32(product),
             )
     return Tree(shape.child_ptr, shape.node_label, chunks)

@@ -213,9 +213,12 @@ def train_shard(
         longest = max(longest, rows.indptr[row + 1] - rows.indptr[row])
     for node in range(len(tree.parent)):
         widest = max(widest, np.int64(tree.child_ptr[node + 1]) - np.int64(tree.child_ptr[node]))
-    visit = np.zeros(len(tree.parent), np.int32)
-    path = np.empty(len(tree.parent), np.int32)
-    marks = Marks(visit, path, np.empty(longest, np.int64), np.empty(widest, np.float32))
+    marks = Marks(
+        visit=np.zeros(len(tree.parent), np.int32),
+        path=np.empty(len(tree.parent), np.int32),
+        place=np.empty(longest, np.int64),
+        step=np.empty(widest, np.float32),
+    )
     for k in range(len(order)):
         if stop[0]:
             return
@@ -223,8 +226,8 @@ def train_shard(
         cut = slice(rows.indptr[row], rows.indptr[row + 1])
         indices = rows.indices[cut]
         values = rows.values[cut]
-        n = _mark(tree, labels.indices[labels.indptr[row] : labels.indptr[row + 1]], k + 1, marks)
-        for m in range(n):
+        row_labels = labels.indices[labels.indptr[row] : labels.indptr[row + 1]]
+        for m in range(_mark(tree, row_labels, k + 1, marks)):
             node = marks.path[m]
             if tree.shard[node] == shard.number:
                 base = np.uint64(node) * np.uint64(rows.n_features) + _ONE_U64

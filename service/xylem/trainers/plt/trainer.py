@@ -1,7 +1,7 @@
 """Trainer `plt`: probabilistic label trees, whose scores are probabilities by the chain rule."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from xylem.trainers.spec import (
 )
 from xylem.trainers.state import PassPlan
 from xylem.trainers.weighing import weigh
-from xylem_store import Tree, trees_of
+from xylem_store import trees_of
 
 
 class PltParameters(Parameters):
@@ -91,8 +91,15 @@ class PltParameters(Parameters):
 
     def solving(self) -> SolverOptions:
         """Return the options of the batch solver."""
-        costs = self.cost, self.cost_decay, self.rare_decay
-        return SolverOptions("logistic", *costs, self.eps, self.max_epochs, self.prune)
+        return SolverOptions(
+            loss="logistic",
+            cost=self.cost,
+            cost_decay=self.cost_decay,
+            rare_decay=self.rare_decay,
+            eps=self.eps,
+            epochs_max=self.max_epochs,
+            prune=self.prune,
+        )
 
 
 def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
@@ -112,15 +119,16 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
     if source.reads != "rows":
         raise BadParameter(f"solver: expected sgd to train on a stream, found {parameters.solver}")
     data = all_rows(source)
-    trees: list[Tree] = []
     solving = parameters.solving()._replace(tail=data.rows.tail)
     weighed = weigh(data.rows, parameters.idf, data.labels.weights)
     data = data._replace(rows=weighed.rows)
-    for tree_tools, shape in _shapes(source, parameters, data, tools):
-        members = _members(data.labels, shape)
-        trees.append(grow(weighed, shape, members, solving, tree_tools))
-    sizes = len(source.census.label_rows), source.census.n_features
-    return Trained.from_trees(trees, *sizes, "logistic", parameters)
+    trees = [
+        grow(weighed, shape, _members(data.labels, shape), solving, tree_tools)
+        for tree_tools, shape in _shapes(source, parameters, data, tools)
+    ]
+    return Trained.from_trees(
+        trees, len(source.census.label_rows), source.census.n_features, "logistic", parameters
+    )
 
 
 def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
@@ -132,25 +140,37 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
     census = source.census
     census.check_labelled()
     previous_state = tools.passes.state
-    n_trees = parameters.trees
     if previous_state is not None:
         assert previous_state.ensemble is not None
-        olds = [
-            shape_of(old.child_ptr, old.node_label) for old in trees_of(previous_state.ensemble)
+        shapes = [
+            (tools.of_tree(tree, parameters.trees), shape_of(old.child_ptr, old.node_label))
+            for tree, old in enumerate(trees_of(previous_state.ensemble))
         ]
-        shapes = [(tools.of_tree(tree, n_trees), shape) for tree, shape in enumerate(olds)]
     else:
         shapes = list(_shapes(source, parameters, None, tools))
-    descent = Descent(parameters.rate, parameters.l2, parameters.epochs, parameters.prune)
-    bytes_max = parameters.memory_mib << 20
-    trees, report, state = train_trees(source, shapes, descent, bytes_max, tools)
+    trees, report, state = train_trees(
+        source,
+        shapes,
+        Descent(parameters.rate, parameters.l2, parameters.epochs, parameters.prune),
+        parameters.memory_mib << 20,
+        tools,
+    )
     warnings = []
     if report["passed_over"]:
-        passed_over = f"features were left out {report['passed_over']} times"
-        warnings.append(f"memory_mib: expected room for all weights, found less: {passed_over}")
-    sizes = len(census.label_rows), census.n_features
-    fields: dict[str, Any] = {"report": report, "warnings": warnings, "state": state}
-    return Trained.from_trees(trees, *sizes, "logistic", parameters, **fields)
+        warnings.append(
+            "memory_mib: expected room for all weights, found less: features were left out "
+            f"{report['passed_over']} times"
+        )
+    return Trained.from_trees(
+        trees,
+        len(census.label_rows),
+        census.n_features,
+        "logistic",
+        parameters,
+        report=report,
+        warnings=warnings,
+        state=state,
+    )
 
 
 def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> SizeEstimate:
@@ -158,12 +178,19 @@ def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> 
 
     The limit `memory_mib`, which may make the model smaller, is not taken into account.
     """
-    weighed = None
-    if parameters.solver == "batch":
-        weighed = data._replace(rows=weigh(data.rows, parameters.idf, data.labels.weights).rows)
-    shapes = [shape for _, shape in _shapes(MemorySource(data), parameters, weighed, tools)]
-    members = [(shape, _members(data.labels, shape)) for shape in shapes]
-    return estimate_size(data, members, tools)
+    weighed = (
+        data._replace(rows=weigh(data.rows, parameters.idf, data.labels.weights).rows)
+        if parameters.solver == "batch"
+        else None
+    )
+    return estimate_size(
+        data,
+        [
+            (shape, _members(data.labels, shape))
+            for _, shape in _shapes(MemorySource(data), parameters, weighed, tools)
+        ],
+        tools,
+    )
 
 
 def _shapes(
@@ -185,10 +212,12 @@ def _shapes(
         tree_tools = tools.of_tree(tree, p.trees)
         if vectors is not None:
             shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, tree_tools)
-        elif p.tree == "random":
-            shape = random_shape(labels, p.arity, tree_tools.seed)
         else:
-            shape = huffman_shape(labels, counts[labels], p.arity)
+            shape = (
+                random_shape(labels, p.arity, tree_tools.seed)
+                if p.tree == "random"
+                else huffman_shape(labels, counts[labels], p.arity)
+            )
         yield tree_tools, shape
 
 
@@ -199,9 +228,10 @@ def _members(labels: LabelRows, shape: Shape) -> Members:
     """
     members = members_of(*rows_by_label(labels), shape.labels)
     without = np.flatnonzero(np.diff(labels.indptr) == 0).astype(np.int32)
-    end = members.ptr[-1] + len(without)
-    rows = np.concatenate([members.rows, without])
-    return members._replace(ptr=np.append(members.ptr, end), rows=rows)
+    return members._replace(
+        ptr=np.append(members.ptr, members.ptr[-1] + len(without)),
+        rows=np.concatenate([members.rows, without]),
+    )
 
 
 def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
@@ -217,9 +247,11 @@ def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
         )
 
     def divide(vectors: SparseRows, labels: NDArray[np.int32], tools: Tools) -> Shape:
-        if p.tree == "kmeans":
-            return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
-        return random_shape(labels, p.arity, tools.seed)
+        return (
+            balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
+            if p.tree == "kmeans"
+            else random_shape(labels, p.arity, tools.seed)
+        )
 
     usual = p.leaf_size if p.tree == "kmeans" else p.arity
     return Regrowth(p.solving(), p.idf, _members, divide, 2 * usual)

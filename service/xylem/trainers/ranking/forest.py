@@ -29,10 +29,9 @@ from xylem.trainers.tree_criteria import shares_by_depth
 from xylem.trainers.weighing import weigh
 from xylem_store import F32, I32, U8, Chunk, Tree
 
+# In an estimate, each further tree is allowed this many times the weights of the first one; in
+# fact they differ by a few percent.
 SPARE = 1.25
-"""In an estimate, each further tree is allowed this many times the weights of the first one; in
-fact they differ by a few percent.
-"""
 
 
 class FastXmlParameters(Parameters):

@@ -20,8 +20,8 @@ from xylem.trainers.kernels.problem import distinct_of
 from xylem.trainers.kernels.random import random_below
 from xylem_store import F32, F64, I32, I64, U8, U64, inlined, kernel
 
+# Most passes of coordinate descent over the features in a Newton step.
 PASSES_MAX = 10
-"""Most passes of coordinate descent over the features in a Newton step."""
 
 HALVINGS_MAX = 20  # a Newton step is halved at most this many times until it lowers the objective
 _RIDGE = 1e-12  # added to every second derivative, so that none is 0

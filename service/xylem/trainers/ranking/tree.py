@@ -11,11 +11,11 @@ from xylem.trainers.kernels.random import next_random
 from xylem.trainers.ranking.separator import columns_of, solve_separator
 from xylem_store import F32, F64, I32, I64, U8, U64, inlined, kernel
 
+# Most rounds of the alternation between rankings and sides; about ten rounds are usual.
 ROUNDS_MAX = 100
-"""Most rounds of the alternation between rankings and sides; about ten rounds are usual."""
 
+# The alternation ends when a round raises the mean nDCG of a row by less than this.
 GAIN_MIN = 1e-6
-"""The alternation ends when a round raises the mean nDCG of a row by less than this."""
 
 
 class TrainingRows(NamedTuple):
@@ -123,10 +123,9 @@ def split_by_ranking(gains: Gains, discount: F64, side: U8, totals_out: F64) -> 
     return ROUNDS_MAX
 
 
+# Most attempts to split a node. If a split leaves a side empty, the node is split again from new
+# random sides; after the last attempt it is a leaf.
 ATTEMPTS = 3
-"""Most attempts to split a node. If a split leaves a side empty, the node is split again from new
-random sides; after the last attempt it is a leaf.
-"""
 
 
 class Growth(NamedTuple):

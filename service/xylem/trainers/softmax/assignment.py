@@ -6,15 +6,14 @@ from xylem.trainers.softmax.dealing import Dealing, Rule, deal
 from xylem.trainers.softmax.tree import LearningState, SoftmaxTree
 from xylem_store import F64, I32, I64, U8, inlined, kernel
 
+# Columns of `nodes`, in which nodes are in the order in which they are made.
+#
+# _SLOT    number of the node in the tree; -1: it has none yet
+# _LEVEL   its level
+# _PADS    number of padding labels below it, which stand for no label
+# _ABOVE   row of the node above it
+# _BRANCH  its position among the children of that node
 _SLOT, _LEVEL, _PADS, _ABOVE, _BRANCH = range(5)
-"""Columns of `nodes`, in which nodes are in the order in which they are made.
-
-_SLOT    number of the node in the tree; -1: it has none yet
-_LEVEL   its level
-_PADS    number of padding labels below it, which stand for no label
-_ABOVE   row of the node above it
-_BRANCH  its position among the children of that node
-"""
 
 
 @inlined

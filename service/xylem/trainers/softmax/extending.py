@@ -24,7 +24,7 @@ from xylem.trainers.softmax.tree import (
     add_representations,
 )
 from xylem.trainers.softmax.updates import no_statistics
-from xylem.trainers.source import Tools, TrainingSet, derived_seed
+from xylem.trainers.source import Tools, TrainingSet, derived_random, derived_seed
 from xylem_store import (
     I32,
     I64,
@@ -37,9 +37,9 @@ from xylem_store import (
     trees_of,
 )
 
+# Words of derived seeds: for drawing labels of rows, and for shuffling rows.
 _DRAW = 5
 _ORDER = 6
-"""Words of derived seeds: for drawing labels of rows, and for shuffling rows."""
 
 _STAGE = "new labels"
 
@@ -70,10 +70,13 @@ class SoftmaxGrowth(NamedTuple):
         rate = p.rate or RATES["sgd"]
         _learn(tree, network, lowest, data, p, epochs, rate, tools.seeded(0))
         _learn(tree, network, above, data, p, 1, rate / epochs, tools.seeded(1))
-        ensemble = build_ensemble(
-            [tree_of(tree, network, p.dim)], data.labels.n_labels, p.dim, model.manifest.weights
+        return Regrown(
+            ensemble=build_ensemble(
+                [tree_of(tree, network, p.dim)], data.labels.n_labels, p.dim, model.manifest.weights
+            ),
+            divided=len(tree.parent) - n_before,
+            classifiers=int((tree.child[above] != -1).sum()),
         )
-        return Regrown(ensemble, len(tree.parent) - n_before, int((tree.child[above] != -1).sum()))
 
     def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
         """Raise BadParameter: softmax trees are trained further only from a state."""
@@ -84,15 +87,21 @@ def _read(model: Model, p: SoftmaxParameters, n_labels: int) -> tuple[SoftmaxTre
     """Return the tree and the network of a version, with room for n_labels labels."""
     (old,) = trees_of(model.ensemble)
     shape = shape_of(old.child_ptr, old.node_label)
-    n_children = np.diff(old.child_ptr)
-    arity = max(p.arity, int(n_children.max()), n_labels if p.first_tree() == "flat" else 0)
+    arity = max(
+        p.arity, int(np.diff(old.child_ptr).max()), n_labels if p.first_tree() == "flat" else 0
+    )
     tree = topology_of(shape, arity, n_labels)
     u = as_float(assemble_embedding(model.manifest.n_features, model.arrays).u)
     embedding = np.zeros((len(u), p.padded_dim()), np.float32)
     embedding[:, : p.dim] = u
-    none = np.zeros((1, 0, p.padded_dim()), np.float32)
+
     weights = np.zeros((*tree.child.shape, p.padded_dim()), np.float32)
-    network = Network(weights, np.zeros(tree.child.shape, np.float32), embedding, none)
+    network = Network(
+        weights,
+        np.zeros(tree.child.shape, np.float32),
+        embedding,
+        np.zeros((1, 0, p.padded_dim()), np.float32),
+    )
     for number, node in enumerate(old.nodes[shape.inner].tolist()):
         first, last = model.ensemble.child_ptr[node : node + 2].tolist()
         weights[number, : last - first, : p.dim] = dense_weights(model.ensemble, node, p.dim)
@@ -167,8 +176,9 @@ def _with_leaves(
         n_nodes += len(child)
     weights = np.zeros((n_nodes, *network.weights.shape[1:]), np.float32)
     weights[: len(network.weights)] = network.weights
-    grown = topology_with(np.concatenate(children), len(counts))
-    return grown, network._replace(weights=weights, bias=np.concatenate(biases))
+    return topology_with(np.concatenate(children), len(counts)), network._replace(
+        weights=weights, bias=np.concatenate(biases)
+    )
 
 
 def _nodes_above(tree: SoftmaxTree, new: I32) -> tuple[Bools, Bools]:
@@ -208,17 +218,30 @@ def _learn(
     while len(out := np.flatnonzero((leaf_node >= 0) & ~nodes[leaf_node])):
         leaf_branch[out] = tree.branch[leaf_node[out]]
         leaf_node[out] = tree.parent[leaf_node[out]]
-    parent = np.where(nodes[tree.parent], tree.parent, -1).astype(np.int32)
-    part = tree._replace(parent=parent, leaf_node=leaf_node, leaf_branch=leaf_branch)
-    squares = Network(*(array[:0] for array in network))
-    state = LearningState(part, network, squares, no_statistics(tree, None, 0))
+    part = tree._replace(
+        parent=np.where(nodes[tree.parent], tree.parent, -1).astype(np.int32),
+        leaf_node=leaf_node,
+        leaf_branch=leaf_branch,
+    )
+    state = LearningState(
+        part, network, Network(*(array[:0] for array in network)), no_statistics(tree, None, 0)
+    )
     rows = _rows_of(data, leaf_node >= 0)
     draws = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
-    shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER)))
+    shuffled = derived_random(tools.seed, _ORDER)
     for done in range(passes):
         first = rate * (1 - done / passes)
-        last = rate * (1 - (done + 1) / passes)
-        steps = Steps(first, last, p.descent().is_mean, p.descent().by_probability, embeds=False)
-        order = shuffled.permutation(rows.n_rows).astype(np.int32)
-        run_piece(Piece(rows, order, steps, 0), state, draws, tools)
+        steps = Steps(
+            first,
+            rate * (1 - (done + 1) / passes),
+            p.descent().is_mean,
+            p.descent().by_probability,
+            embeds=False,
+        )
+        run_piece(
+            Piece(rows, shuffled.permutation(rows.n_rows).astype(np.int32), steps, 0),
+            state,
+            draws,
+            tools,
+        )
         tools.progress(_STAGE, done + 1, passes)

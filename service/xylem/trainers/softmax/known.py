@@ -64,8 +64,8 @@ def probabilities_of(label: int, node: int, branch: int, state: LearningState, p
     return int(statistics.n_rows[label])
 
 
+# Columns of `measure_nodes`.
 MASS, OBJECTIVE, GREATEST, PURITY = range(4)
-"""Columns of `measure_nodes`."""
 
 
 @kernel

@@ -8,8 +8,8 @@ from xylem.base import Parameters, fault
 from xylem.trainers.softmax.dealing import Rule
 from xylem_store import LANES
 
+# The margin of update u of n is that of the last update, times (u / n) to this power.
 MARGIN_GROWTH = 3
-"""The margin of update u of n is that of the last update, times (u / n) to this power."""
 
 RATES = {"sgd": 0.5, "adagrad": 0.1}
 _EPOCHS = {"labels": 15, "text": 4}
@@ -218,8 +218,7 @@ class LearnedTreeParameters(SoftmaxParameters):
 
     def learns(self) -> TreeLearning:
         """Return the options of learning the tree, with defaults for those not set."""
-        p = self.descent()
-        share = self.learning or min(0.5, 1 / p.epochs)
+        share = self.learning or min(0.5, 1 / self.descent().epochs)
         rule = Rule(self.depth, self.slack, self.alone, self.assignment == "eq12", self.margin)
         return TreeLearning(
             self.updates, share, rule, self.statistics == "means", self.settle == "yes"

@@ -16,8 +16,8 @@ from xylem.trainers.source import RowSource, Tools, derived_seed
 from xylem.trainers.tree_criteria import parents_of
 from xylem_store import F32, F64, I32, I64, Chunk, Tree
 
+# Most labels of a flat tree: each visit of a row changes the weights of all labels.
 FLAT_MAX = 65_536
-"""Most labels of a flat tree: each visit of a row changes the weights of all labels."""
 
 
 def first_shape(tree: str, arity: int, source: RowSource, tools: Tools) -> Shape:
@@ -39,9 +39,8 @@ def first_shape(tree: str, arity: int, source: RowSource, tools: Tools) -> Shape
         return huffman_shape(labels, counts[labels], arity)
     if tree == "random":
         return random_shape(labels, arity, derived_seed(tools.seed, 0))
-    vectors = projected_vectors(source, tools)
     # balanced 2-means down to single labels puts similar labels next to each other
-    halved = balanced_shape(vectors, labels, 1, 2, tools.seeded(0))
+    halved = balanced_shape(projected_vectors(source, tools), labels, 1, 2, tools.seeded(0))
     return even_shape(halved.labels, arity)
 
 
@@ -97,9 +96,12 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
     n_levels = 1
     while arity**n_levels < n:
         n_levels += 1
-    ptr = np.arange(n + 1, dtype=np.int64) * dim
-    features = np.tile(np.arange(dim, dtype=np.int32), n)
-    dense = SparseRows(ptr, features, vectors.reshape(-1), dim)
+    dense = SparseRows(
+        np.arange(n + 1, dtype=np.int64) * dim,
+        np.tile(np.arange(dim, dtype=np.int32), n),
+        vectors.reshape(-1),
+        dim,
+    )
     members = np.arange(n, dtype=np.int32)
     cuts = [np.array([0, n])]
     bounds = cuts[0]
@@ -109,8 +111,7 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
         start, stop, room, part_seed = part
         part_labels = members[start:stop]
         clusters = part_labels.copy()
-        rank = np.zeros(dim, np.int32)
-        ends = kmeans(dense, clusters, arity, part_seed, rank)
+        ends = kmeans(dense, clusters, arity, part_seed, np.zeros(dim, np.int32))
         sums = [
             vectors[clusters[first:last]].sum(axis=0, dtype=np.float64)
             for first, last in itertools.pairwise(ends)
@@ -124,11 +125,14 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
     for level in range(1, n_levels):
         large = np.flatnonzero(np.diff(bounds) > arity).tolist()
         room = arity ** (n_levels - level)
-        parts = [
-            (int(bounds[p]), int(bounds[p + 1]), room, derived_seed(tools.seed, level, p))
-            for p in large
-        ]
-        tools.crew.run(divide, parts, lambda part, ends: cuts.append(ends))
+        tools.crew.run(
+            divide,
+            [
+                (int(bounds[p]), int(bounds[p + 1]), room, derived_seed(tools.seed, level, p))
+                for p in large
+            ],
+            lambda part, ends: cuts.append(ends),
+        )
         tools.progress(STAGE, level, n_levels - 1)
         bounds = np.unique(np.concatenate(cuts))
         levels.append(bounds)
@@ -138,8 +142,7 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
 def _of_length_one(vectors: F64) -> F32:
     """Return vectors divided by their lengths; those of length 0 are not changed."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units: F32 = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return units
+    return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
 
 
 def _fill(vectors: F32, centres: F32, counts: I64, room: int) -> I64:
@@ -169,13 +172,13 @@ def topology_of(shape: Shape, arity: int, n_labels: int) -> SoftmaxTree:
 def children_of(shape: Shape, arity: int) -> I32:
     """Return the children of the inner nodes of a shape, int32[N, arity]: `SoftmaxTree.child`."""
     n_nodes = len(shape.first)
-    inner = shape.inner
-    number = inverse(inner, n_nodes)
+    number = inverse(shape.inner, n_nodes)
     parents = parents_of(shape.child_ptr)[1:]
     nodes = np.arange(1, n_nodes)
-    child = np.full((len(inner), arity), -1, np.int32)
-    entries = np.where(number[nodes] < 0, -2 - shape.node_label[nodes], number[nodes])
-    child[number[parents], nodes - shape.child_ptr[parents]] = entries
+    child = np.full((len(shape.inner), arity), -1, np.int32)
+    child[number[parents], nodes - shape.child_ptr[parents]] = np.where(
+        number[nodes] < 0, -2 - shape.node_label[nodes], number[nodes]
+    )
     return child
 
 
@@ -208,8 +211,14 @@ def empty_topology(n_nodes: int, arity: int, n_labels: int) -> SoftmaxTree:
     def none(*shape: int) -> I32:
         return np.full(shape, -1, np.int32)
 
-    nodes = none(n_nodes, arity), none(n_nodes), none(n_nodes), none(n_nodes)
-    return SoftmaxTree(*nodes, none(n_labels), none(n_labels))
+    return SoftmaxTree(
+        child=none(n_nodes, arity),
+        parent=none(n_nodes),
+        branch=none(n_nodes),
+        level=none(n_nodes),
+        leaf_node=none(n_labels),
+        leaf_branch=none(n_labels),
+    )
 
 
 def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
@@ -230,10 +239,13 @@ def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
         if not len(branches):
             chunks.append(None)
             continue
-        feature = np.repeat(np.arange(dim), len(branches))
-        child = np.tile(np.arange(len(branches)), dim)
-        weight = np.ascontiguousarray(network.weights[number, branches, :dim].T).reshape(-1)
+
         chunks.append(
-            Chunk.from_weights(feature, child, weight, network.bias[number, branches].copy())
+            Chunk.from_weights(
+                np.repeat(np.arange(dim), len(branches)),
+                np.tile(np.arange(len(branches)), dim),
+                np.ascontiguousarray(network.weights[number, branches, :dim].T).reshape(-1),
+                network.bias[number, branches].copy(),
+            )
         )
     return Tree(np.array(child_ptr, np.int32), np.array(labels, np.int32), chunks)

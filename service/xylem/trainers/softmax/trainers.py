@@ -40,24 +40,34 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
     """
     census = source.census
     dim = parameters.dim
-    transition_rows = parameters.transitions()[1]
-    if census.n_features % parameters.transitions()[0]:
-        message = (
+    n_places, transition_rows = parameters.transitions()
+    if census.n_features % n_places:
+        raise BadParameter(
             f"task: expected labels for rows that are no windows of words, found {parameters.task}"
         )
-        raise BadParameter(message)
     census.check_labelled()
     first = None if tools.passes.state is not None else _first_tree(source, parameters, tools)
     state, report, learner_state = descend(source, parameters, first, tools)
-    embedding = Embedding(
-        np.ascontiguousarray(state.network.embedding[:, :dim]),
-        np.ascontiguousarray(state.network.transition[:, :transition_rows, :dim]),
-        np.array([int(parameters.descent().is_mean)], np.int32),
+    fields = {
+        "extra": group_of(
+            EMBEDDING,
+            Embedding(
+                np.ascontiguousarray(state.network.embedding[:, :dim]),
+                np.ascontiguousarray(state.network.transition[:, :transition_rows, :dim]),
+                np.array([int(parameters.descent().is_mean)], np.int32),
+            ),
+        ),
+        "report": report,
+        "state": learner_state,
+    }
+    return Trained.from_trees(
+        [tree_of(state.tree, state.network, dim)],
+        len(census.label_rows),
+        dim,
+        "softmax",
+        parameters,
+        **fields,
     )
-    fields = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": learner_state}
-    tree = tree_of(state.tree, state.network, dim)
-    n_labels = len(census.label_rows)
-    return Trained.from_trees([tree], n_labels, dim, "softmax", parameters, **fields)
 
 
 def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> SoftmaxTree:
@@ -75,11 +85,16 @@ def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
             tools.progress("first embeddings", done, total)
 
         huffman = topology_of(first_shape("huffman", arity, source, tools), arity, len(counts))
-        first_tools = replace(tools, progress=first_progress, passes=EVERY_PASS)
-        state, _, _ = descend(source, parameters, huffman, first_tools)
+        state, _, _ = descend(
+            source, parameters, huffman, replace(tools, progress=first_progress, passes=EVERY_PASS)
+        )
         labels = np.flatnonzero(counts).astype(np.int32)
-        embedding = np.ascontiguousarray(state.network.embedding[:, : parameters.dim])
-        vectors = label_vectors(source, labels, embedding, parameters.task == "text")
+        vectors = label_vectors(
+            source,
+            labels,
+            np.ascontiguousarray(state.network.embedding[:, : parameters.dim]),
+            parameters.task == "text",
+        )
         shape = clustered_shape(vectors, labels, counts[labels], arity, tools.seeded(0))
     else:
         shape = first_shape(tree, arity, source, tools)

@@ -1,5 +1,5 @@
-"""The training of a tree of softmax nodes and its embeddings: passes over the rows, and updates of
-the tree.
+"""The training of a tree of softmax nodes and its embeddings: passes over the rows, updates of the
+tree, and the state from which a training continues.
 """
 
 from collections.abc import Iterator
@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xylem.base import BadParameter, memory_bytes
 from xylem.trainers.shape import huffman_shape
 from xylem.trainers.size import DENSE_BYTES, EMBEDDING_BYTES, SPARSE_BYTES, SizeEstimate, TreeCounts
 from xylem.trainers.softmax.dealing import Rule
 from xylem.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
-from xylem.trainers.softmax.stored_state import restore, state_arrays, stored_tree
+from xylem.trainers.softmax.shapes import topology_with
 from xylem.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, train_rows
 from xylem.trainers.softmax.updates import (
     levels_of,
@@ -22,16 +23,24 @@ from xylem.trainers.softmax.updates import (
     settle,
     update_means,
 )
-from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, derived_seed
-from xylem.trainers.state import LearnerState, restoring
+from xylem.trainers.source import (
+    Census,
+    RowSource,
+    Tools,
+    TrainingSet,
+    derived_random,
+    derived_seed,
+)
+from xylem.trainers.state import LearnerState, check_that, restoring
 from xylem.trainers.windows import deal_windows
 from xylem_store import I32, I64, U64, padded
 
 PIECE_ROWS = 1 << 16  # most rows that are trained on between two reports of progress
+
+# Words of derived seeds: for shuffling rows, for drawing labels of rows, for first parameters.
 _ORDER = 1
 _DRAW = 2
 _START = 3
-"""Words of derived seeds: for shuffling rows, for drawing labels of rows, for first parameters."""
 
 
 class Piece(NamedTuple):
@@ -81,15 +90,19 @@ def pieces(
     windows = deal_windows(source, tools)
     for epoch in tools.passes.pass_numbers(p.epochs):
         done = epoch * n
-        shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
+        shuffled = derived_random(tools.seed, _ORDER, epoch)
         for _, window in windows.visit(epoch):
             labelled = np.flatnonzero(np.diff(window.labels.indptr)).astype(np.int32)
             order = shuffled.permutation(labelled)
             begin = done
             end = done + len(labelled)
             for cut in [*cuts[(cuts > begin) & (cuts < end)].tolist(), end]:
-                steps = Steps(rate_at(done), rate_at(cut), p.is_mean, p.by_probability, embeds=True)
-                yield Piece(window, order[done - begin : cut - begin], steps, done)
+                yield Piece(
+                    window,
+                    order[done - begin : cut - begin],
+                    Steps(rate_at(done), rate_at(cut), p.is_mean, p.by_probability, embeds=True),
+                    done,
+                )
                 done = cut
 
 
@@ -120,13 +133,15 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
         n_columns=p.dim,
         n_bytes=4 * data.labels.n_labels + 4,  # and whether representations are means
     )
-    n_weights = p.dim * 2 * len(labels)
-    estimate = SizeEstimate.from_counts(n_weights, n_used, len(labels), (1.0,), trees)
-    stored = {
-        w: n_dense * DENSE_BYTES[w] + p.dim * n_vectors * EMBEDDING_BYTES[w] + trees.bytes_beside(w)
-        for w in SPARSE_BYTES
-    }
-    return replace(estimate, stored_bytes=stored)
+    return replace(
+        SizeEstimate.from_counts(p.dim * 2 * len(labels), n_used, len(labels), (1.0,), trees),
+        stored_bytes={
+            w: n_dense * DENSE_BYTES[w]
+            + p.dim * n_vectors * EMBEDDING_BYTES[w]
+            + trees.bytes_beside(w)
+            for w in SPARSE_BYTES
+        },
+    )
 
 
 def descend(
@@ -218,8 +233,11 @@ def _update(
     update_means(state, source, is_mean)
     levels = levels_of(state, counts)
     state, n_moved = reassign_labels(state, counts, rule)
-    share = round(n_moved / int(np.count_nonzero(counts)), 5)
-    return state, {"labels_moved": n_moved, "share_moved": share, "levels": levels}
+    return state, {
+        "labels_moved": n_moved,
+        "share_moved": round(n_moved / int(np.count_nonzero(counts)), 5),
+        "levels": levels,
+    }
 
 
 def run_piece(piece: Piece, state: LearningState, random: U64, tools: Tools) -> float:
@@ -253,9 +271,11 @@ def _start(
             "nodes within "
             f"{limit >> 20} MiB of memory, found {needed >> 20} MiB for {dim} dimensions"
         )
-    random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _START)))
+
     embedding = np.zeros((n_words, padded), np.float32)
-    embedding[:, :dim] = random.uniform(-1 / dim, 1 / dim, (n_words, dim))
+    embedding[:, :dim] = derived_random(tools.seed, _START).uniform(
+        -1 / dim, 1 / dim, (n_words, dim)
+    )
     transition = np.zeros((n_places, padded if n_turned == dim else n_turned, padded), np.float32)
     if n_turned == 1:
         transition[:, 0, :dim] = 1.0
@@ -267,8 +287,12 @@ def _start(
         embedding,
         transition,
     )
-    squares = Network(*(np.zeros_like(part if copies == 2 else part[:0]) for part in network))
-    return LearningState(tree, network, squares, no_statistics(tree, parameters.learns(), padded))
+    return LearningState(
+        tree,
+        network,
+        Network(*(np.zeros_like(part if copies == 2 else part[:0]) for part in network)),
+        no_statistics(tree, parameters.learns(), padded),
+    )
 
 
 def _shape_report(tree: SoftmaxTree, counts: I64) -> dict[str, float]:
@@ -281,5 +305,49 @@ def _shape_report(tree: SoftmaxTree, counts: I64) -> dict[str, float]:
     depth = np.where(tree.leaf_node >= 0, tree.level[np.maximum(tree.leaf_node, 0)] + 1, 0)
     share = counts[counts > 0] / counts.sum()
     entropy = float(-(share * np.log(share)).sum() / np.log(tree.child.shape[1]))
-    mean = float((counts * depth).sum() / counts.sum())
-    return {"mean_depth": mean, "entropy_bound": entropy, "max_depth": int(depth.max())}
+    return {
+        "mean_depth": float((counts * depth).sum() / counts.sum()),
+        "entropy_bound": entropy,
+        "max_depth": int(depth.max()),
+    }
+
+
+def restore(stored: LearnerState, state: LearningState, random: U64) -> None:
+    """Write a stored state over the state before the first step, on `stored_tree`.
+
+    Raises Corrupt.
+    """
+    for name, array in {"random": random, **state_arrays(state)}.items():
+        array[...] = stored.take(name, array.dtype.name, *array.shape)
+
+
+def state_arrays(state: LearningState) -> dict[str, NDArray[Any]]:
+    """Return the arrays that steps write, by name.
+
+    The mean representations of labels are not among them: they are computed before each use.
+    """
+    parts = {"network": state.network, "squares": state.squares}
+    arrays = {
+        f"{part}/{name}": array for part in parts for name, array in parts[part]._asdict().items()
+    }
+    sums = {"sums": state.statistics.sums, "counts": state.statistics.counts}
+    return {**arrays, **(sums if len(state.statistics.sums) else {})}
+
+
+def stored_tree(stored: LearnerState, n_labels: int) -> SoftmaxTree:
+    """Return the tree of a state. Raises Corrupt.
+
+    Nodes that cannot be reached from the root are not in use.
+    """
+    child = stored.take("child", "int32", None, None)
+    check_that(len(child) > 0, "a root")
+    check_that(
+        ((child >= -1 - n_labels) & (child < len(child)) & (child != 0)).all(),
+        "numbers of nodes and labels",
+    )
+    inner = child[child > 0]
+    leaves = child[child < -1]
+    check_that(
+        len(np.unique(inner)) == len(inner) and len(np.unique(leaves)) == len(leaves), "a tree"
+    )
+    return topology_with(child, n_labels)

@@ -18,8 +18,8 @@ from xylem.trainers.softmax.tree import (
 from xylem.trainers.source import RowSource
 from xylem_store import F32, I32, I64, Bools
 
+# Most levels in a report, from the root.
 LEVELS_MAX = 16
-"""Most levels in a report, from the root."""
 
 
 def no_statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) -> LabelStatistics:
@@ -44,14 +44,13 @@ def update_means(state: LearningState, source: RowSource, is_mean: bool) -> None
     so far: the embeddings have changed since the first steps.
     """
     means = state.statistics.means
-    n_rows = state.statistics.n_rows
     if not len(means):
         return
     sums = np.zeros(means.shape)
     for part in source.parts():
         add_representations(*part, state.network, is_mean, sums)
-    n_rows[:] = source.census.label_rows
-    means[:] = sums / np.maximum(n_rows, 1)[:, None]
+    state.statistics.n_rows[:] = source.census.label_rows
+    means[:] = sums / np.maximum(state.statistics.n_rows, 1)[:, None]
 
 
 def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
@@ -63,8 +62,7 @@ def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
     share      J / J*, where J* is the largest J of a node with as many children
     purity     alpha of definition 2: 0 is pure
     """
-    labels = np.flatnonzero(counts).astype(np.int32)
-    measures = measure_nodes(labels, counts / counts.sum(), state)
+    measures = measure_nodes(np.flatnonzero(counts).astype(np.int32), counts / counts.sum(), state)
     is_known = measures[:, GREATEST] > 0  # not where there is a single child
     figures = []
     for level in range(min(LEVELS_MAX, int(state.tree.level.max()) + 1)):
@@ -93,10 +91,8 @@ def reassign_labels(state: LearningState, counts: I64, rule: Rule) -> tuple[Lear
     labels = used_labels[np.argsort(-counts[used_labels], kind="stable")].astype(np.int32)
     if len(labels) < 2:
         return state, 0
-    arity = tree.child.shape[1]
-    new_tree = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
-    share = counts / counts.sum()
-    n_nodes, new_slots = assign_labels(labels, share, rule, state, new_tree)
+    new_tree = empty_topology(max(len(labels), len(tree.child)), tree.child.shape[1], len(counts))
+    n_nodes, new_slots = assign_labels(labels, counts / counts.sum(), rule, state, new_tree)
     child, parent, branch, level = (part[:n_nodes] for part in new_tree[:4])
     new_tree = new_tree._replace(child=child, parent=parent, branch=branch, level=level)
     is_new = new_slots[:n_nodes].astype(np.bool_)
@@ -135,9 +131,8 @@ def _keep_path_sums(
     depth = int(new.level.max()) + 1
     sums = np.full((len(new.leaf_node), depth, arity), 1 / arity, np.float32)
     counts = np.ones((len(new.leaf_node), depth), np.float32)
-    old_paths = _paths(old, depth)
     new_paths = _paths(new, depth)
-    same = (old_paths == new_paths) & (new_paths >= 0)
+    same = (_paths(old, depth) == new_paths) & (new_paths >= 0)
     same &= ~is_new[np.maximum(new_paths, 0)]
     same = np.logical_and.accumulate(same, axis=1)
     n = min(depth, statistics.counts.shape[1])
@@ -165,10 +160,12 @@ def settle(state: LearningState) -> None:
     Their sums of squared gradients, and the labels' sums of probabilities, are reset too.
     Embeddings, and their sums of squared gradients, do not change.
     """
-    network = state.network
-    squares = state.squares
-    statistics = state.statistics
-    for part in (network.weights, network.bias, squares.weights, squares.bias):
+    for part in (
+        state.network.weights,
+        state.network.bias,
+        state.squares.weights,
+        state.squares.bias,
+    ):
         part[...] = 0.0
-    statistics.sums[...] = 1 / state.tree.child.shape[1]
-    statistics.counts[...] = 1.0
+    state.statistics.sums[...] = 1 / state.tree.child.shape[1]
+    state.statistics.counts[...] = 1.0

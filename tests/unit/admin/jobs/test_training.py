@@ -111,6 +111,21 @@ def test_labels_are_added_once_and_tuned_thresholds_stay(place: Place, phase: st
     assert len(model.arrays["rows/indptr"]) == 1 + model.manifest.data.rows
 
 
+def test_a_job_extends_the_members_of_a_combined_version(place: Place) -> None:
+    tuned = {"data": "valid.jsonl", "valid": "valid.jsonl", "thresholds": {"method": "sto"}}
+    place.train(**KEPT)
+    place.do("combine", {"model": "both", "members": ["kept"], **tuned})
+    new = [{"text": "word0 word1", "labels": ["label0", "brand new"]}]
+    write_lines(place.data / "new.jsonl", new)
+    done = place.do("extend", {"model": "both", "data": "new.jsonl"})
+    model = place.store.open("both")
+    assert model.manifest.version == done.version == 2
+    assert all_names(model.labels)[-1] == "brand new"
+    before, after = (place.tuned("both", version).thresholds.tolist() for version in (1, 2))
+    assert after[:-1] == before and len(after) == N_LABELS + 1
+    assert read_origin(model.arrays)["job"] == done.id
+
+
 def test_a_job_learns_a_label_that_is_listed_without_a_leaf(place: Place) -> None:
     lines = "".join(f"{i % 3} {i % 3}:1 {4 + i % 2}:1\n" for i in range(60))
     (place.data / "rows.txt").write_text(f"60 6 4\n{lines}")

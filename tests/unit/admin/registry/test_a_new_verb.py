@@ -18,12 +18,11 @@ from xylem.admin.registry.remote import RemoteStore
 from xylem.api.routes import aliases as routes
 from xylem.api.routes.operations import ModelName
 from xylem.api.routes.registry import cause_of
-from xylem.api.routes.requests import json_body
-from xylem.api.routes.services import Wired
+from xylem.api.routes.requests import Wired, json_body
 from xylem.api.schemas.registry import SplitChanged
 from xylem.cli import aliases as commands
 from xylem.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir
-from xylem.serving.schemas.instances import RequestModel
+from xylem.serving.schemas.fields import RequestModel
 from xylem_store.alias import PARTS, Alias, TrafficShare, promoted, with_canary
 from xylem_store.errors import Conflict
 from xylem_store.store import Store

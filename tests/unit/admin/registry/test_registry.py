@@ -16,9 +16,10 @@ from xylem.base.db.engine import Database
 from xylem.base.db.tables import VERSIONS
 from xylem.base.errors import BadParameter, DatabaseUnavailable
 from xylem_store import errors
+from xylem_store.identifiers import LATEST
 from xylem_store.moves import Cause
 from xylem_store.origin import ORIGIN, content_digest, json_array, parent_of
-from xylem_store.store import LATEST, Store
+from xylem_store.store import Store
 
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
 ALICE = Cause("alice", "because")

@@ -21,8 +21,7 @@ from xylem.api.door.neighbours import Neighbours, WorkerPlace, join_pages
 from xylem.api.door.request_log import SETTLE_SECONDS, RequestLog
 from xylem.api.door.request_timings import AnsweredBy, EndedRequest
 from xylem.base.stages import READ, StageTimings
-from xylem.base.traces.trace_context import Sampling
-from xylem.base.traces.tracer import EndedTrace, Tracer
+from xylem.base.traces.tracer import EndedTrace, Sampling, Tracer
 from xylem.serving.live.split import Failure, LiveStatus
 from xylem_store.alias import Alias
 

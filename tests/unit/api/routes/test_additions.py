@@ -18,8 +18,7 @@ from xylem.api.door.answering import WholeRequests
 from xylem.api.door.request_log import RequestLog
 from xylem.api.routes.admins import RawRoute, needs
 from xylem.api.routes.operations import of_version
-from xylem.api.routes.requests import reply_in
-from xylem.api.routes.services import Services, Wired
+from xylem.api.routes.requests import Services, Wired, reply_in
 from xylem.base.errors import BadRequest
 from xylem.base.settings import Limits
 from xylem.engine.predictor import PredictOptions

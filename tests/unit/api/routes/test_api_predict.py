@@ -29,7 +29,7 @@ from xylem.serving.dialects.search import SHORT_BEAMS, SHORT_NODES, is_short
 from xylem.serving.label_choice import LabelWeights
 from xylem.serving.live.opening import serve_model
 from xylem.serving.rows import to_chunked_rows, to_rows
-from xylem.serving.schemas.instances import SparseInstance
+from xylem.serving.schemas.fields import SparseInstance
 from xylem_store.label_info import Subject, build_label_info
 from xylem_store.store import Store
 from xylem_store.version import Model

@@ -28,7 +28,7 @@ from tests.helpers.feedback_helpers import (
     signed,
 )
 
-from xylem.api.door.collectors import read_rows
+from xylem.api.door.metrics import read_rows
 from xylem.base.db import clock
 from xylem.base.db.engine import Database
 from xylem.serving.feedback.tokens import Tokens

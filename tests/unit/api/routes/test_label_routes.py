@@ -25,8 +25,10 @@ from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.alias import Alias
 from xylem_store.label_info import Subject, build_label_info
+from xylem_store.names import find_name
 from xylem_store.origin import REPORT, json_array
-from xylem_store.store import ModelInfo, Store
+from xylem_store.reading import ModelInfo
+from xylem_store.store import Store
 
 LABELS = "/v1/models/raw/labels"
 HISTORY = "/v1/models/raw/threshold-history"
@@ -161,7 +163,7 @@ async def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Sto
     async with serving(settings_of(named.root)) as (_, client):
         for name in NAMES:
             found = await get(client, FEATURES, label=name, top=3)
-            expected = label_features(model, name, 3)
+            expected = label_features(model, find_name(model.labels, name), 3)
             assert found["features"] == expected["features"] and 0 < len(found["features"]) <= 3
             assert (found["id"], found["n_trees"]) == (expected["id"], len(expected["trees"]))
             assert await get(client, FEATURES, id=found["id"], top=3) == found

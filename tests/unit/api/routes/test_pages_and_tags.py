@@ -161,7 +161,7 @@ async def test_all_that_names_a_path_has_the_prefix(shared_store: Path, sent: st
         refused = answered_from_bytes(app, predict, json.dumps({**body, "top_r": 10**6}).encode())
         problem = json.loads(refused.partition(b"\r\n\r\n")[2])
         assert problem["instance"] == f"{ROOT}/v1/models/raw/predict"
-        _, _, content = app.state.unparsed_requests.refuse(f"{sent}/livez".encode(), 0, None)
+        _, _, content = app.state.unparsed_requests(f"{sent}/livez".encode(), 0, None)
         assert json.loads(content)["instance"] == f"{ROOT}/livez"
 
 

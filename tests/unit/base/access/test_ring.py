@@ -102,7 +102,8 @@ def test_what_is_wrong_with_a_key_is_told_only_to_who_has_it(site: Site) -> None
         (errors.KeyExpired, "invalid_token"),
         (errors.ScopeMissing, "insufficient_scope"),
     ):
-        assert kind.challenge.startswith("Bearer") and reason in kind.challenge
+        challenge = kind.headers["www-authenticate"]
+        assert challenge.startswith("Bearer") and reason in challenge
 
 
 def test_the_scheme_is_read_in_any_case_and_bad_keys_are_refused(site: Site) -> None:

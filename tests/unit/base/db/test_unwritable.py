@@ -140,7 +140,7 @@ async def test_a_server_that_is_not_ready_says_what_it_waits_for(
     own_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "xylem.api.routes.services.PROGRESS", Progress()
+        "xylem.api.routes.requests.PROGRESS", Progress()
     )  # others may have compiled here
     app = create_app(settings_of(own_store.root))  # nothing has begun
     transport = httpx.ASGITransport(app=app)

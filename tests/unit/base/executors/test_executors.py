@@ -24,8 +24,7 @@ from tests.oracles.problems import random_labels, random_rows, to_labels, to_row
 from xylem.base.errors import BadData, Unavailable
 from xylem.base.executors.local import Crew
 from xylem.base.executors.step_results import stored_steps
-from xylem.base.executors.steps import Calls, Step
-from xylem.base.executors.values import digest_of, mapped, packed, shared, unpacked
+from xylem.base.executors.steps import Calls, Step, digest_of, mapped, packed, shared, unpacked
 from xylem.trainers import fit, parse_parameters, train
 from xylem.trainers.registry import TRAINERS
 from xylem.trainers.source import MemorySource, Tools, TrainingSet

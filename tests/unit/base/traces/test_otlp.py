@@ -11,10 +11,8 @@ from tests.helpers.otlp import Receiver
 from tests.helpers.servers import wait_for
 
 from xylem.base.errors import BadParameter
-from xylem.base.traces.otel import STRETCHES_A_PLACE, OtlpSender, queue_limits
-from xylem.base.traces.span_messages import add_spans
-from xylem.base.traces.trace_context import Sampling
-from xylem.base.traces.tracer import EndedTrace, SpanShape, Trace, Tracer
+from xylem.base.traces.otel import STRETCHES_A_PLACE, OtlpSender, add_spans, queue_limits
+from xylem.base.traces.tracer import EndedTrace, Sampling, SpanShape, Trace, Tracer
 
 
 @pytest.mark.parametrize("span_id", [1, 7, (1 << 64) - 3, (1 << 64) - 1])

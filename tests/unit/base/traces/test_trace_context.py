@@ -13,8 +13,14 @@ from tests.conftest import settings_of
 from xylem.base.errors import BadParameter
 from xylem.base.traces import switch
 from xylem.base.traces.switch import are_on, open_tracer
-from xylem.base.traces.trace_context import Sampling, is_sampled, parse_traceparent, sampling_of
-from xylem.base.traces.tracer import SpanShape, Tracer
+from xylem.base.traces.tracer import (
+    Sampling,
+    SpanShape,
+    Tracer,
+    is_sampled,
+    parse_traceparent,
+    sampling_of,
+)
 
 GOOD = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"

@@ -16,10 +16,23 @@ from xylem.serving.dialects.annif.schema import SuggestBatchRequest
 from xylem.serving.dialects.predict.schema import PredictRequest, ScoreRequest
 from xylem.serving.dialects.tensors.schema import InferRequest
 from xylem.serving.parse import validated
-from xylem.serving.schemas import instances
 from xylem.serving.schemas.faults import FAULTS_MAX, all_faults_of, faults_of
-from xylem.serving.schemas.instances import FIELDS_MAX, KINDS, TAGS, Instance, RequestModel, kind_of
-from xylem.serving.schemas.limits import LIMIT, AtMost, longest, utf8_length
+from xylem.serving.schemas.fields import (
+    FIELDS_MAX,
+    KINDS,
+    LIMIT,
+    TAGS,
+    AtMost,
+    FieldsInstance,
+    Instance,
+    NamedInstance,
+    RequestModel,
+    SparseInstance,
+    TextInstance,
+    kind_of,
+    longest,
+    utf8_length,
+)
 
 VALUES: dict[str, Any] = {
     "text": "a",
@@ -29,10 +42,10 @@ VALUES: dict[str, Any] = {
     "fields": {"title": "a", "body": None},
 }
 COMPLETE: dict[tuple[str, ...], type] = {
-    ("text",): instances.TextInstance,
-    ("indices", "values"): instances.SparseInstance,
-    ("features",): instances.NamedInstance,
-    ("fields",): instances.FieldsInstance,
+    ("text",): TextInstance,
+    ("indices", "values"): SparseInstance,
+    ("features",): NamedInstance,
+    ("fields",): FieldsInstance,
 }
 INSTANCE: TypeAdapter[Any] = TypeAdapter(Instance)
 COMBINATIONS = list(chain.from_iterable(combinations(KINDS, n) for n in range(len(KINDS) + 1)))

@@ -26,7 +26,6 @@ from xylem.thresholds.methods.ofo import Start, no_counts
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ForeignThresholds, ThresholdDatabase, find_head, lock_head
 from xylem.workflows.extend import carry_thresholds
-from xylem_store.manifest import manifest_digest
 from xylem_store.names import build_names
 from xylem_store.origin import origin_arrays
 from xylem_store.store import Store
@@ -254,7 +253,7 @@ async def test_a_store_made_anew_gets_no_thresholds_of_other_labels(
 def test_commands_refuse_them_too(tmp_path: Path, command: Command) -> None:
     store = publish(tmp_path / "store", NAMES)
     with own_database(store.root) as database:
-        digest = manifest_digest(store.manifest("m", 1))
+        digest = store.manifest("m", 1).digest
         ThresholdDatabase(database).save("m", 1, state_of(0.25), digest)
     assert tuned_of(store.root, store.open("m")) is not None
     remake(store)

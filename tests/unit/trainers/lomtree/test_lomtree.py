@@ -16,9 +16,8 @@ from tests.oracles.problems import dense_labels, to_labels
 
 from xylem.base.rows import LabelRows, SparseRows, offsets
 from xylem.trainers import Trained, TrainingSet
-from xylem.trainers.lomtree.label_order import LabelOrder
 from xylem.trainers.lomtree.learning import learn_rows
-from xylem.trainers.lomtree.trainer import LomtreeParameters, OnlineLomtree
+from xylem.trainers.lomtree.trainer import LabelOrder, LomtreeParameters, OnlineLomtree
 from xylem_store.origin import REPORT, json_array
 
 N_LABELS = 6

@@ -50,7 +50,7 @@ def encode(code: int, utf8: U8, position: int) -> int:
 
 _Tuple: Any = types.Tuple
 ROWS = _Tuple([types.int64[::1], types.int32[::1], types.float32[::1]])
-"""The return type of kernels that make rows of texts (`xylem.engine.features.text_featurizer`)."""
+"""The return type of kernels that make rows of texts (`xylem.engine.features.featurizer`)."""
 
 _rows_by = caller(ROWS)
 

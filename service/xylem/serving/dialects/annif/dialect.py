@@ -5,9 +5,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xylem.base import (
     ENCODE,
     FEATURES,
@@ -38,12 +35,11 @@ from xylem.serving.feedback.schema import FeedbackLineResult
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_body, split_fields, validated
 from xylem.serving.rows import to_options, to_rows
-from xylem.serving.schemas.instances import TextInstance
-from xylem.serving.schemas.limits import refuse_beyond
-from xylem_store import NOTATION, URI, find_all, name_of
+from xylem.serving.schemas.fields import TextInstance, refuse_beyond
+from xylem_store import NOTATION, U8, URI, find_all, name_of
 
+# the content type of HTML forms, which clients of Annif send too
 _FORM = frozenset({b"application/x-www-form-urlencoded"})
-"""The content type of HTML forms, which clients of Annif send too."""
 
 FIELDS_MAX = 256
 """The most fields of a form or a query string. Annif allows any number of metadata fields."""
@@ -69,7 +65,7 @@ class _SuggestDialect(Dialect[_Query]):
         """Answer in a thread, as `Dialect.answer_read` describes. Raises as `suggest`."""
         timings.end(READ)
 
-        def answer(stop: NDArray[np.uint8]) -> Reply:
+        def answer(stop: U8) -> Reply:
             timings.end(QUEUE)
             suggestions = suggest(query.texts, query.options, served, limits, stop, timings)
             return Reply((dump(query.answer(suggestions)),), len(query.texts))
@@ -93,10 +89,13 @@ class DocumentsDialect(_SuggestDialect):
 
     def read(self, body: Body, limits: Limits) -> _Query:
         """Read the options from the query string, and the documents from the body."""
-        fields = split_fields(
-            (body.header_or_query or "").encode("latin-1"), "a query string", FIELDS_MAX
+        options = validated(
+            split_fields(
+                (body.header_or_query or "").encode("latin-1"), "a query string", FIELDS_MAX
+            ),
+            SuggestOptions,
+            limits,
         )
-        options = validated(fields, SuggestOptions, limits)
         documents = parse_body(body.content, SuggestBatchRequest, limits).documents
 
         def answer(suggestions: list[list[Suggestion]]) -> object:
@@ -117,7 +116,7 @@ def suggest(
     options: SuggestOptions,
     served: ServedVersion,
     limits: Limits,
-    stop: NDArray[np.uint8],
+    stop: U8,
     timings: StageTimings,
 ) -> list[list[Suggestion]]:
     """Return the suggested subjects of each text, the best first. Blocking.
@@ -129,18 +128,22 @@ def suggest(
     """
     facts = served.info.current
     if facts is None and options.language is not None:
-        expected = "expected no language: the model has no label info"
-        raise BadRequest(f"{expected}, found {options.language[:40]!r}").with_path("language")
+        raise BadRequest(
+            f"expected no language: the model has no label info, found {options.language[:40]!r}"
+        ).with_path("language")
     languages = () if facts is None else facts.languages_in(options.language, BadRequest)
-    n_labels = len(texts) * options.limit
-    refuse_beyond(n_labels, "subjects asked for", "answer_labels_max", limits, "limit")
+    refuse_beyond(
+        len(texts) * options.limit, "subjects asked for", "answer_labels_max", limits, "limit"
+    )
     if not texts or not options.limit:
         return [[] for _ in texts]
     rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
     timings.end(ENCODE if served.featurizer.encodes else FEATURES)
     # every score reaches a threshold of 0, so 0 becomes None, which needs no exact search
-    search_options = Options(top_r=options.limit, threshold=options.threshold or None)
-    predictions = served.predictor.predict(rows, to_options(search_options, served, stop))
+    predictions = served.predictor.predict(
+        rows,
+        to_options(Options(top_r=options.limit, threshold=options.threshold or None), served, stop),
+    )
     timings.end(SEARCH)
     suggestions: list[list[Suggestion]] = [[] for _ in texts]
     for text_suggestions, (start, end) in zip(
@@ -180,12 +183,13 @@ def events_of(body: bytes, served: ServedVersion, limits: Limits) -> list[dict[s
             for j, subject in enumerate(document.subjects)
         ]
         digest = hashlib.sha256(dump([document.text, sorted(set(labels))])).hexdigest()
-        event = {
-            "event_id": f"annif-{digest}",
-            "instance": {"text": document.text},
-            "labels": labels,
-        }
-        events.append(event)
+        events.append(
+            {
+                "event_id": f"annif-{digest}",
+                "instance": {"text": document.text},
+                "labels": labels,
+            }
+        )
     return events
 
 

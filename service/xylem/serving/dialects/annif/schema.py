@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 from typing_extensions import TypedDict
 
-from xylem.serving.dialects.predict.answers import Float32
-from xylem.serving.schemas.limits import LIMIT_KEY, AtMost, utf8_length
+from xylem.serving.dialects.predict.schema import Float32
+from xylem.serving.schemas.fields import LIMIT_KEY, AtMost, utf8_length
 
 DOCUMENTS_MAX = 32  # documents of a request, as in Annif
 

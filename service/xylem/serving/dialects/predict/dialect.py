@@ -5,7 +5,7 @@ import orjson
 from xylem.base import READ, Limits, StageTimings
 from xylem.engine import Featurizer, Predictions, PredictOptions
 from xylem.serving.dialects.dialect import Body, Longer, Query, Reply
-from xylem.serving.dialects.predict.fast_answers import FastAnswer, RowsRead
+from xylem.serving.dialects.predict.fast_request import FastAnswer, RowsRead
 from xylem.serving.dialects.predict.schema import TUNED, PredictRequest
 from xylem.serving.dialects.predict.writing import (
     ANSWER_END,
@@ -46,13 +46,21 @@ class PredictQuery(Query):
         """Return the predictions, with the label info and explanations that are requested."""
         request = self._request
         info = label_info_options(request, served.info)
-        labels_json = describe_labels(predictions, chunked, served, info, explain=request.explain)
         json_predictions = write_predictions(
-            predictions, options, epoch, served, labels_json, chunked.unknown
+            predictions,
+            options,
+            epoch,
+            served,
+            describe_labels(predictions, chunked, served, info, explain=request.explain),
+            chunked.unknown,
         )
-        is_tuned = request.threshold == TUNED
-        answer = FastAnswer(len(json_predictions), b",".join(json_predictions), is_tuned)
-        return _reply(answer, epoch, served)
+        return _reply(
+            FastAnswer(
+                len(json_predictions), b",".join(json_predictions), request.threshold == TUNED
+            ),
+            epoch,
+            served,
+        )
 
     def compared(self) -> Query:
         """Return the request without explanations."""
@@ -68,8 +76,9 @@ class PredictDialect(SearchDialect):
         """Do as `Dialect.answer`: a kernel reads bodies without a query string."""
         if body.header_or_query is None:
             epoch = served.thresholds.epoch
-            signed = served.ids.sign(epoch, SHORT_BEAMS)
-            answer = served.fast.answer(body.message, body.start, signed)
+            answer = served.fast.answer(
+                body.message, body.start, served.ids.sign(epoch, SHORT_BEAMS)
+            )
             if answer is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
@@ -88,25 +97,26 @@ class PredictDialect(SearchDialect):
         if body_query is None or chunked.unknown:
             return None
         epoch = served.thresholds.epoch
-        signed = served.ids.sign(epoch, SHORT_BEAMS)
-        answer = served.fast.answer_rows(RowsRead(rows, *body_query), signed)
+        answer = served.fast.answer_rows(
+            RowsRead(rows, *body_query), served.ids.sign(epoch, SHORT_BEAMS)
+        )
         return None if answer is None else _reply(answer, epoch, served)
 
     def read(self, body: Body, limits: Limits) -> Query:
         """Read a body, with the options of the query string."""
-        if not body.header_or_query:
-            return PredictQuery(parse_body(body.content, PredictRequest, limits))
         return PredictQuery(
             parse_predict_and_query(body.content, body.header_or_query.encode("latin-1"), limits)
+            if body.header_or_query
+            else parse_body(body.content, PredictRequest, limits)
         )
 
     def first_labels(
         self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
     ) -> list[list[str]]:
         """Return the names of the first labels of each prediction."""
-        predictions = orjson.loads(reply)["predictions"]
         return [
-            [label["label"] for label in prediction["labels"][:n_max]] for prediction in predictions
+            [label["label"] for label in prediction["labels"][:n_max]]
+            for prediction in orjson.loads(reply)["predictions"]
         ]
 
 
@@ -114,6 +124,8 @@ PREDICT = PredictDialect()
 
 
 def _reply(answer: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
-    """Return the answer: its head, the predictions, and its end."""
-    head = answer_head(served.name, served.version, epoch)
-    return Reply((head, answer.json, ANSWER_END), answer.n_rows, answer.is_tuned)
+    return Reply(
+        (answer_head(served.name, served.version, epoch), answer.json, ANSWER_END),
+        answer.n_rows,
+        answer.is_tuned,
+    )

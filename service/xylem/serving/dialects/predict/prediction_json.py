@@ -10,9 +10,9 @@ from xylem.serving.dialects.predict.kernels.prediction_json import TOKEN_ROOM, w
 from xylem.serving.kernels.seals import Seal
 from xylem_store import F32, I32, I64, U8, NameTable
 
+# the first buffer's bytes for a label and a row; if they do not suffice, it is enlarged
 _BYTES_A_LABEL = 128
 _BYTES_A_ROW = 512
-"""The first buffer's bytes for a label and a row; if they do not suffice, it is enlarged."""
 
 
 class Spans(NamedTuple):

@@ -1,45 +1,160 @@
-"""Predict and score requests, and lines of a batch."""
+"""The JSON of predict and score: requests, lines of a batch, and parts of answers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Self, TypeAlias
 
+import numpy as np
 from pydantic import (
     Discriminator,
     Field,
+    GetPydanticSchema,
     PlainValidator,
     Tag,
+    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
 from xylem.base import Limits, fault, what_is
+from xylem.engine import Branch
 from xylem.serving.chunks import CHUNK_CHARACTERS_MIN
-from xylem.serving.dialects.predict.answers import Float32, VersionAnswer
-from xylem.serving.schemas.instances import (
+from xylem.serving.schemas.fields import (
+    LIMIT_KEY,
     NAMED_FEATURES,
     SPARSE,
     TEXT,
     TEXT_FIELDS,
+    AtMost,
     FieldsInstance,
     Instance,
     NamedInstance,
     RequestModel,
     SparseInstance,
     TextInstance,
-    kind_of,
-)
-from xylem.serving.schemas.limits import (
-    LIMIT_KEY,
-    AtMost,
     check_limit,
     exceeded,
+    kind_of,
     longest,
     utf8_length,
 )
+
+Float32: TypeAlias = Annotated[
+    np.float32, GetPydanticSchema(lambda _, __: core_schema.float_schema())
+]
+"""A number, written with just enough digits to tell it from other float32 numbers."""
+
+
+class VersionAnswer(TypedDict):
+    """The version that answered."""
+
+    model: str
+    version: int
+
+
+class FeatureContribution(TypedDict):
+    """The contribution of a feature to a node's margin: its value times its weight."""
+
+    feature: Annotated[str, Field(description="its name, or its id if it has none")]
+    contribution: Float32
+    part: Annotated[
+        NotRequired[Literal["chars"]],
+        Field(
+            description="present if the feature is an n-gram of characters within a word, "
+            "including blanks"
+        ),
+    ]
+
+
+class ExplainedNode(TypedDict):
+    """A node of a path, and the features that added most to its margin or took most away."""
+
+    node: int
+    probability: Annotated[Float32, Field(description="of the node given its parent")]
+    score: Annotated[
+        Float32, Field(description="the product of the probabilities to here, not calibrated")
+    ]
+    features: list[FeatureContribution]
+
+
+class ExplainedTree(TypedDict):
+    """A tree's path to a label, from below the root to the leaf.
+
+    It is empty if the tree lacks the label.
+    """
+
+    path: list[ExplainedNode]
+
+
+class TreesExplanation(TypedDict):
+    """An explanation of a label's score by a model of label trees."""
+
+    trees: list[ExplainedTree]
+
+
+class RoutedNode(TypedDict):
+    """A node on an instance's way down a decision tree; the margin is why it was sent there."""
+
+    node: int
+    margin: Float32
+    features: list[FeatureContribution]
+
+
+class ExplainedLeaf(TypedDict):
+    """A leaf that an instance reached, and that has the label.
+
+    The label's score is the sum of weight * value over the leaves.
+    """
+
+    tree: int
+    leaf: int
+    value: Annotated[Float32, Field(description="of the label in the leaf")]
+    weight: Annotated[Float32, Field(description="of the leaf")]
+    path: list[RoutedNode]
+
+
+class LeavesExplanation(TypedDict):
+    """An explanation of a label's score by a model of decision trees."""
+
+    leaves: list[ExplainedLeaf]
+
+
+class ExplainedMember(TypedDict):
+    """The part of a member of a combined version in a label's score."""
+
+    member: Annotated[str, Field(description="model and version")]
+    score: Annotated[
+        NotRequired[Float32], Field(description="present if the member proposed the label")
+    ]
+    rank: Annotated[NotRequired[int], Field(description="among the member's labels; 1 is the best")]
+    explanation: Annotated[
+        NotRequired[TreesExplanation | LeavesExplanation],
+        Field(description="present if the member has the label"),
+    ]
+
+
+class ExplainedName(TypedDict):
+    """A name of a label that was found in the text."""
+
+    name: str
+    kind: Literal["preferred", "alternative", "hidden"]
+    words: Annotated[list[str], Field(description="words of the text")]
+
+
+class MembersExplanation(TypedDict):
+    """An explanation of a label's score by a combined model: its members, and names in the text."""
+
+    members: list[ExplainedMember]
+    names: list[ExplainedName]
+
+
+LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation | MembersExplanation
+"""An explanation of a label's score."""
+
 
 TUNED: Literal["tuned"] = "tuned"
 PROPENSITY: Literal["propensity"] = "propensity"
@@ -70,10 +185,10 @@ def _check_weights(
     check_limit(longest(value), "bytes of a name", "name_bytes_max", info)
     for name, weight in value.items():
         if type(weight) not in _NUMBERS or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
-            message = (
-                f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {what_is(weight)}"
+            raise fault(
+                f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {what_is(weight)}",
+                name,
             )
-            raise fault(message, name)
     return value
 
 
@@ -84,8 +199,10 @@ def _check_deadline(value: Any, info: ValidationInfo) -> int | None:
         raise fault(f"expected null or an integer of at least 1, found {what_is(value)}")
     seconds = None if info.context is None else info.context.request_seconds_max
     if seconds is not None and value > seconds * 1000:
-        deadline_max = f"{int(seconds * 1000)} milliseconds (limit request_seconds_max)"
-        raise exceeded(f"expected at most {deadline_max}, found {value}")
+        raise exceeded(
+            f"expected at most {int(seconds * 1000)} milliseconds (limit request_seconds_max), "
+            f"found {value}"
+        )
     return value
 
 
@@ -141,6 +258,58 @@ LabelList: TypeAlias = Annotated[
     AtMost("label_list_max", "labels"),
     AtMost("name_bytes_max", "bytes of a name", longest),
 ]
+_UNDER = "under"
+
+
+def _check_label_items(value: Any, validate: Callable[[Any], list[str]]) -> list[str | Branch]:
+    """Return a list of labels, in which objects {"under": CONCEPT} are branches.
+
+    A list without objects costs nothing more.
+    """
+    try:
+        return [*validate(value)]
+    except ValidationError:
+        if type(value) is not list or dict not in map(type, value):
+            raise
+    # as their concepts, branches meet the limits of names, and have their places in errors
+    are_branches = [type(item) is dict and item.keys() == {_UNDER} for item in value]
+    items = zip(value, are_branches, strict=True)
+    names = validate([item[_UNDER] if is_branch else item for item, is_branch in items])
+    return [
+        Branch(name) if is_branch else name
+        for name, is_branch in zip(names, are_branches, strict=True)
+    ]
+
+
+LabelItems: TypeAlias = Annotated[
+    list[str | Branch],
+    GetPydanticSchema(
+        lambda _, handler: core_schema.no_info_wrap_validator_function(
+            _check_label_items,
+            handler.generate_schema(LabelList),
+            # pydantic writes a list of any items: branches as objects
+            serialization=core_schema.plain_serializer_function_ser_schema(list),
+        )
+    ),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "anyOf": [
+                    {"type": "string"},
+                    {
+                        "type": "object",
+                        "properties": {_UNDER: {"type": "string"}},
+                        "required": [_UNDER],
+                        "additionalProperties": False,
+                    },
+                ]
+            },
+            LIMIT_KEY: "label_list_max",
+        }
+    ),
+]
+"""Labels, or names of the label info, and branches of its concepts."""
 
 
 class InfoQuery(RequestModel):
@@ -184,11 +353,13 @@ class Options(InfoQuery):
         "reach their thresholds, however long the search takes; with a number as threshold the "
         "search is always exact",
     )
-    allow_labels: LabelList | None = Field(
-        default=None, description="the only labels that may be predicted"
+    allow_labels: LabelItems | None = Field(
+        default=None,
+        description="the only labels that may be predicted: labels or names of the label info; "
+        "{under} is a concept and all below it",
     )
-    deny_labels: LabelList | None = Field(
-        default=None, description="labels that may not be predicted"
+    deny_labels: LabelItems | None = Field(
+        default=None, description="labels that may not be predicted, in the same form"
     )
     explain: bool = Field(
         default=False,
@@ -296,15 +467,20 @@ AnyLine: TypeAlias = TextLine | SparseLine | NamedLine | FieldsLine
 
 
 class _WithLabels(RequestModel):
-    """The field with the labels of an instance that are to be scored."""
-
-    labels: LabelList = Field(description="names of labels; one may occur twice")
+    labels: LabelItems = Field(
+        description="labels or names of the label info, one may occur twice; {under} is a concept "
+        "and all below it"
+    )
 
 
 class ScoredText(TextInstance):
     """A text and labels; or, for a model of next words, a text whose own words are scored."""
 
-    labels: LabelList = Field(default=[], description="names of labels; one may occur twice")
+    labels: LabelItems = Field(
+        default=[],
+        description="labels or names of the label info, one may occur twice; {under} is a concept "
+        "and all below it",
+    )
     sequence: bool = Field(
         default=False,
         description="for models of next words only: score each word of the text given the words "
@@ -355,8 +531,13 @@ class ScoreRequest(RequestModel):
     def _check_instances(self, info: ValidationInfo) -> ScoreRequest:
         if not self.instances:
             raise fault("expected at least one instance, found none", "instances")
-        n_labels = sum(len(instance.labels) for instance in self.instances)
-        check_limit(n_labels, "labels to score", "answer_labels_max", info, "instances")
+        check_limit(
+            sum(len(instance.labels) for instance in self.instances),
+            "labels to score",
+            "answer_labels_max",
+            info,
+            "instances",
+        )
         return self
 
 

@@ -19,14 +19,14 @@ from xylem.engine import (
     feature_names,
 )
 from xylem.serving.batches.lines import dump
-from xylem.serving.dialects.predict.answers import (
+from xylem.serving.dialects.predict.prediction_json import Spans, predictions_json, spans_of
+from xylem.serving.dialects.predict.schema import (
     ExplainedMember,
     ExplainedName,
     LeavesExplanation,
     MembersExplanation,
     TreesExplanation,
 )
-from xylem.serving.dialects.predict.prediction_json import Spans, predictions_json, spans_of
 from xylem.serving.label_info import LabelInfoOptions, members_of
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows
@@ -43,12 +43,10 @@ _KINDS: tuple[Literal["preferred", "alternative", "hidden"], ...] = (
     "hidden",
 )
 ANSWER_END = b"]}"
+# the JSON before and after the labels of a Prediction. Searching for it is safe: within a name the
+# quote would be escaped by a backslash
 _BEGIN = b'{"labels":['
 _END = b'],"prediction_id":"'
-"""The JSON before and after the labels of a Prediction.
-
-Searching for it is safe: within a name the quote would be escaped by a backslash.
-"""
 
 
 def write_predictions(
@@ -66,12 +64,19 @@ def write_predictions(
     unknown      rows in which the model knows no feature
     """
     # a label whose score reaches these counts as predicted; at tuned thresholds every label does
-    is_tuned = isinstance(options.threshold, np.ndarray)
-    thresholds = np.empty(0, np.float32) if is_tuned else served.thresholds.thresholds
+    thresholds = (
+        np.empty(0, np.float32)
+        if isinstance(options.threshold, np.ndarray)
+        else served.thresholds.thresholds
+    )
     present, _, serial = served.ids.sign(epoch, len(predictions.ptr) - 1)
-    seal = present.seal_at(epoch)
     json_predictions = predictions_json(
-        served.labels, thresholds, seal, serial, spans_of(predictions), present.unlearned
+        served.labels,
+        thresholds,
+        present.seal_at(epoch),
+        serial,
+        spans_of(predictions),
+        present.unlearned,
     )
     if labels_json is not None:
         json_predictions = _with_members(json_predictions, labels_json, predictions, served)
@@ -94,9 +99,11 @@ _HEADS_MAX = 1024  # cached starts of answers: one for each version and epoch of
 @functools.lru_cache(_HEADS_MAX)
 def answer_head(model: str, version: int, epoch: int) -> bytes:
     """Return the JSON of a PredictAnswer up to its predictions."""
-    epoch_json = b"%d" % epoch if epoch else b"null"
-    head = b'{"model":"%b","version":%d,"threshold_epoch":%b,"predictions":['
-    return head % (model.encode(), version, epoch_json)
+    return b'{"model":"%b","version":%d,"threshold_epoch":%b,"predictions":[' % (
+        model.encode(),
+        version,
+        b"%d" % epoch if epoch else b"null",
+    )
 
 
 def _with_members(
@@ -115,9 +122,9 @@ def _with_members(
         np.zeros(len(predictions.labels), np.uint8),
     )
     present, _, serial = served.ids.sign(0, len(predictions.labels))
-    thresholds = np.empty(0, np.float32)
-    seal = present.seal_at(0)
-    singles = predictions_json(served.labels, thresholds, seal, serial, spans, present.unlearned)
+    singles = predictions_json(
+        served.labels, np.empty(0, np.float32), present.seal_at(0), serial, spans, present.unlearned
+    )
     label_objects = [
         b"%b,%b}" % (single[len(_BEGIN) : single.rindex(_END) - 1], members)
         for single, members in zip(singles, labels_json, strict=True)
@@ -169,8 +176,7 @@ def explain_labels(
         for label in predictions.labels[start:end].tolist():
             explanation = served.predictor.explain(chunked.rows, row, label)
             if isinstance(explanation, CombinedExplanation):
-                text = chunked.text(row)
-                explanations.append(dump(_combined(explanation, label, text, served)))
+                explanations.append(dump(_combined(explanation, label, chunked.text(row), served)))
             else:
                 explanations.append(dump(_explain_trees(explanation, describe_feature)))
     return explanations

@@ -2,15 +2,13 @@
 
 import itertools
 from collections.abc import Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from xylem.base import BadInput, BadInstance, Limits, StageTimings, UnknownLabel, offsets
-from xylem.engine import ContextFeaturizer, Featurizer
+from xylem.base import BadInput, BadInstance, Limits, StageTimings, offsets
+from xylem.engine import ContextFeaturizer
 from xylem.serving.batches.lines import Answered, LineBlock, dump, dump_line, value_of
 from xylem.serving.dialects.dialect import Body, Dialect, Longer, Reply
 from xylem.serving.dialects.predict.schema import (
@@ -27,8 +25,8 @@ from xylem.serving.parse import parse_body, parse_json
 from xylem.serving.problems import describe_error
 from xylem.serving.rows import n_items_of, to_rows
 from xylem.serving.schemas.faults import faults_of
-from xylem.serving.schemas.limits import refuse_beyond
-from xylem_store import find_all, name_of
+from xylem.serving.schemas.fields import refuse_beyond
+from xylem_store import F32, I32, I64, name_of
 
 SHORT_LABELS = 64  # labels of a request that are scored in a fraction of a millisecond
 _LINE: TypeAdapter[AnyScored] = TypeAdapter(ScoredInstance)
@@ -51,13 +49,15 @@ class ScoreDialect(Dialect[ScoreRequest]):
         """
 
         def answer(_: object = None) -> Reply:
-            scores = score_instances(query.instances, served, limits)
-            score_answer = ScoreAnswer(model=served.name, version=served.version, scores=scores)
+            score_answer = ScoreAnswer(
+                model=served.name,
+                version=served.version,
+                scores=score_instances(query.instances, served, limits),
+            )
             return Reply((dump(score_answer),), len(query.instances))
 
-        if is_short(query, served.featurizer) and not served.featurizer.encodes:
-            return answer()
-        return Longer(answer)
+        is_at_once = is_short(query, served) and not served.featurizer.encodes
+        return answer() if is_at_once else Longer(answer)
 
 
 SCORES = ScoreDialect()
@@ -71,20 +71,19 @@ def score_instances(
     Raises as `ScoreDialect.answer_read`.
     """
     scores_by_instance: dict[int, InstanceScores] = {}
-    ids_by_instance: dict[int, list[int]] = {}
+    with_labels: list[int] = []
     for i, instance in enumerate(instances):
         if isinstance(instance, ScoredText) and instance.sequence:
             scores_by_instance[i] = _score_sequence(instance.text, i, served, limits)
         else:
-            ids_by_instance[i] = _ids(instance, i, served)
-    rows = to_rows([instances[i] for i in ids_by_instance], served.featurizer)
-    label_ptr = offsets(map(len, ids_by_instance.values()))
-    flat = np.array(list(itertools.chain.from_iterable(ids_by_instance.values())), np.int32)
-    scored = served.predictor.score_labels(rows, label_ptr, flat)
-    spans = itertools.pairwise(label_ptr.tolist())
-    for (i, ids), (low, high) in zip(ids_by_instance.items(), spans, strict=True):
-        labels = _labels(instances[i].labels, ids, scored.scores[low:high], scored.logs[low:high])
-        scores_by_instance[i] = InstanceScores(labels=labels)
+            with_labels.append(i)
+    rows = to_rows([instances[i] for i in with_labels], served.featurizer)
+    ids, label_ptr = _label_ids(instances, with_labels, served, limits)
+    scored = served.predictor.score_labels(rows, label_ptr, ids)
+    for i, (low, high) in zip(with_labels, itertools.pairwise(label_ptr.tolist()), strict=True):
+        scores_by_instance[i] = InstanceScores(
+            labels=_labels(served, ids[low:high], scored.scores[low:high], scored.logs[low:high])
+        )
     return [scores_by_instance[i] for i in range(len(instances))]
 
 
@@ -97,28 +96,28 @@ def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) ->
         ).with_path(f"{path}.sequence")
     rows, labels = served.featurizer.windows_of([text])
     refuse_beyond(rows.n_rows, "words", "answer_labels_max", limits, f"{path}.text")
-    ids = labels.indices.tolist()
-    check_not_denied(served, ids, f"{path}.words")
+    check_not_denied(served, labels.indices, lambda i: f"{path}.words[{i}]")
     scored = served.predictor.score_labels(rows, labels.indptr, labels.indices)
     total = float(scored.logs.astype(np.float64).sum())
     is_known = bool(np.isfinite(total))
     return InstanceScores(
-        labels=_labels(
-            [name_of(served.labels, label) for label in ids], ids, scored.scores, scored.logs
-        ),
+        labels=_labels(served, labels.indices, scored.scores, scored.logs),
         log_score=np.float32(total) if is_known else None,
-        perplexity=np.float32(np.exp(min(-total / len(ids), 80.0))) if is_known else None,
+        perplexity=np.float32(np.exp(min(-total / len(labels.indices), 80.0)))
+        if is_known
+        else None,
     )
 
 
-def is_short(query: ScoreRequest, featurizer: Featurizer) -> bool:
+def is_short(query: ScoreRequest, served: ServedVersion) -> bool:
     """Return whether a request is so short that a thread would only delay its answer."""
     n_items = len(query.instances)
     for instance in query.instances:
-        n_items += len(instance.labels) + n_items_of(instance, featurizer) // 32
+        n_items += len(instance.labels) + n_items_of(instance, served.featurizer) // 32
         if isinstance(instance, ScoredText) and instance.sequence:
             n_items += len(instance.text)
-    return n_items <= SHORT_LABELS
+    items = itertools.chain.from_iterable(instance.labels for instance in query.instances)
+    return n_items <= SHORT_LABELS and not served.info.searches(list(items))
 
 
 def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:
@@ -137,7 +136,7 @@ def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answ
     next_scores = iter(scores)
     answers = []
     n_bad = 0
-    for number, line in zip(count(block.first), parsed, strict=False):
+    for number, line in zip(itertools.count(block.first), parsed, strict=False):
         scores_or_fault = line if isinstance(line, BadInput) else next(next_scores)
         if isinstance(scores_or_fault, BadInput):
             n_bad += 1
@@ -156,20 +155,39 @@ def _parse(line: bytes, limits: Limits) -> AnyScored:
         raise faults_of(error, [ScoredText]) from None
 
 
-def _ids(instance: AnyScored, i: int, served: ServedVersion) -> list[int]:
-    ids: list[int] = find_all(served.labels, instance.labels).tolist()
-    if ids and min(ids) < 0:
-        j = next(j for j, label in enumerate(ids) if label < 0)
-        fault = UnknownLabel(f"expected a label of the model, found {instance.labels[j]!r:.80}")
-        raise fault.with_path(f"instances[{i}].labels[{j}]")
-    check_not_denied(served, ids, f"instances[{i}].labels")
-    return ids
+def _label_ids(
+    instances: Sequence[AnyScored], chosen: Sequence[int], served: ServedVersion, limits: Limits
+) -> tuple[I32, I64]:
+    """Return the labels of some instances, and the offsets of each instance's labels.
+
+    Those of branches that are denied or deprecated are left out. Raises UnknownLabel, with the
+    place of the label, and LimitExceeded for branches of too many labels.
+    """
+    lists = [instances[i].labels for i in chosen]
+    starts = offsets(map(len, lists))
+
+    def place(item: int) -> str:
+        row = int(np.searchsorted(starts, item, "right")) - 1
+        return f"instances[{chosen[row]}].labels[{item - starts[row]}]"
+
+    items = list(itertools.chain.from_iterable(lists))
+    allowed = None if served.denied is None else served.denied.allowed
+    ids, ptr = served.info.label_ids(items, place, allowed)
+    if len(ids) > len(items):
+        refuse_beyond(len(ids), "labels to score", "answer_labels_max", limits, "instances")
+    check_not_denied(
+        served, ids, lambda label: place(int(np.searchsorted(ptr, label, "right")) - 1)
+    )
+    return ids, ptr[starts]
 
 
-def _labels(
-    names: Sequence[str], ids: Sequence[int], scores: NDArray[np.float32], logs: NDArray[np.float32]
-) -> list[Any]:
+def _labels(served: ServedVersion, ids: I32, scores: F32, logs: F32) -> list[Any]:
     return [
-        {"label": name, "id": label, "score": score, "log_score": log if np.isfinite(log) else None}
-        for name, label, score, log in zip(names, ids, scores, logs, strict=True)
+        {
+            "label": name_of(served.labels, label),
+            "id": label,
+            "score": score,
+            "log_score": log if np.isfinite(log) else None,
+        }
+        for label, score, log in zip(ids.tolist(), scores, logs, strict=True)
     ]

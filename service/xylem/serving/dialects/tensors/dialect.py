@@ -15,12 +15,13 @@ from xylem.serving.dialects.dialect import Body, Longer, Query, Reply
 from xylem.serving.dialects.predict.schema import TUNED
 from xylem.serving.dialects.search import SHORT_BEAMS, SearchDialect
 from xylem.serving.dialects.tensors.elements import binary_texts
-from xylem.serving.dialects.tensors.packed import PackedTensors, read_packed
 from xylem.serving.dialects.tensors.reading import (
     HEADER,
     InferPlan,
     InferRows,
+    PackedTensors,
     json_length,
+    read_packed,
     read_plan,
     read_rows,
 )
@@ -84,8 +85,12 @@ class InferQuery(Query):
 
     def compared(self) -> Query:
         """Return the request for the names of labels."""
-        outputs = outputs_of({"labels": False}, self.n_rows, self.options.top_r)
-        return InferQuery(replace(self.plan, outputs=outputs), self.instances)
+        return InferQuery(
+            replace(
+                self.plan, outputs=outputs_of({"labels": False}, self.n_rows, self.options.top_r)
+            ),
+            self.instances,
+        )
 
 
 class TensorDialect(SearchDialect):
@@ -109,14 +114,17 @@ class TensorDialect(SearchDialect):
         if packed is not None:
             plan = packed.plan
             epoch = served.thresholds.epoch
-            signed = served.ids.sign(epoch, SHORT_BEAMS)
             outputs = served.fast.answer_tensors(
-                packed.data, packed.start, packed.form, plan.number, signed
+                packed.data,
+                packed.start,
+                packed.form,
+                plan.number,
+                served.ids.sign(epoch, SHORT_BEAMS),
             )
             if outputs is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
-                return _reply(plan, outputs.data, outputs.ends, epoch, served)
+                return _reply(plan, *outputs, epoch, served)
         if query is None:
             query = self.read(body, limits)
             timings.begin()
@@ -125,8 +133,7 @@ class TensorDialect(SearchDialect):
     def read(self, body: Body, limits: Limits) -> Query:
         """Read a body."""
         n_json, plan = _read_plan(body, limits)
-        data = memoryview(body.message)[body.start + n_json :]
-        return InferQuery(plan, read_rows(plan, data))
+        return InferQuery(plan, read_rows(plan, memoryview(body.message)[body.start + n_json :]))
 
     def first_labels(
         self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
@@ -145,11 +152,11 @@ class TensorDialect(SearchDialect):
             if name not in ("labels", "label_ids"):
                 continue
             n_rows, n_places = output["shape"]
-            data = output.get("data")
-            if data is None and name == "labels":
-                data = binary_texts(binary, n_rows * n_places, name)
-            elif data is None:
-                data = np.frombuffer(binary, "<i4").tolist()
+            data = output.get("data") or (
+                binary_texts(binary, n_rows * n_places, name)
+                if name == "labels"
+                else np.frombuffer(binary, "<i4").tolist()
+            )
             outputs[name] = [
                 data[row * n_places : (row + 1) * n_places][:n_max] for row in range(n_rows)
             ]
@@ -169,17 +176,20 @@ def _read_packed(body: Body, limits: Limits) -> PackedTensors | None:
     if body.header_or_query is None:
         return read_packed(body.content, limits)
     n_json, plan = _read_plan(body, limits)
-    if plan.form is None:
-        return None
-    return PackedTensors(plan, plan.form, body.message, body.start + n_json)
+    return (
+        None
+        if plan.form is None
+        else PackedTensors(plan, plan.form, body.message, body.start + n_json)
+    )
 
 
 def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:
     """Return how many bytes of a body are JSON, and the plan that the JSON describes."""
     n_bytes = len(body.message) - body.start
     n_json = n_bytes if body.header_or_query is None else json_length(body.header_or_query, n_bytes)
-    head = body.message[body.start : body.start + n_json]
-    return n_json, read_plan(head, n_bytes - n_json, limits)
+    return n_json, read_plan(
+        body.message[body.start : body.start + n_json], n_bytes - n_json, limits
+    )
 
 
 def _reply(
@@ -190,9 +200,7 @@ def _reply(
     head = _head(served.name, served.version, epoch)
     tail = b"]}" if plan.identity is None else b'],"id":%b}' % dump(plan.identity)
     is_tuned = plan.options.threshold == TUNED
-    if not binary:
-        return Reply((head, json, tail), plan.n_rows, is_tuned)
-    n_json = len(head) + len(json) + len(tail)
+    n_json = len(head) + len(json) + len(tail) if binary else None
     return Reply((head, json, tail, binary), plan.n_rows, is_tuned, n_json)
 
 
@@ -201,6 +209,9 @@ _HEADS_MAX = 1024  # cached starts of answers: one for each version and epoch of
 
 @functools.lru_cache(_HEADS_MAX)
 def _head(model: str, version: int, epoch: int) -> bytes:
-    epoch_json = b',"threshold_epoch":%d' % epoch if epoch else b""
-    head = b'{"model_name":"%b","model_version":"%d","parameters":{"version":%d%b},"outputs":['
-    return head % (model.encode(), version, version, epoch_json)
+    return b'{"model_name":"%b","model_version":"%d","parameters":{"version":%d%b},"outputs":[' % (
+        model.encode(),
+        version,
+        version,
+        b',"threshold_epoch":%d' % epoch if epoch else b"",
+    )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xylem.base import BadRequest, Limits, what_is
 from xylem.serving.dialects.tensors.schema import INPUTS, VECTORS, InferTensor
-from xylem.serving.schemas.limits import refuse_beyond, utf8_length
+from xylem.serving.schemas.fields import refuse_beyond, utf8_length
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "INT64": np.dtype("<i8"),
@@ -97,15 +97,10 @@ def check_kind(tensor: InferTensor, place: str) -> None:
             f"{place}.datatype"
         )
     shape = tensor.shape
-    if tensor.name == VECTORS:
-        if len(shape) != 2:
-            raise BadRequest(f"expected a shape [n, numbers], found {shape}").with_path(
-                f"{place}.shape"
-            )
-    elif len(shape) == 2 and shape[1] != 1:
-        raise BadRequest(f"expected a shape [n] or [n, 1], found {shape}").with_path(
-            f"{place}.shape"
-        )
+    is_vectors = tensor.name == VECTORS
+    if len(shape) != 2 if is_vectors else len(shape) == 2 and shape[1] != 1:
+        expected = "[n, numbers]" if is_vectors else "[n] or [n, 1]"
+        raise BadRequest(f"expected a shape {expected}, found {shape}").with_path(f"{place}.shape")
 
 
 def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
@@ -120,20 +115,19 @@ def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
     n = prod(tensor.shape)
     if binary is not None:
         if len(binary) != n * dtype.itemsize:
-            expected = (
-                f"expected {n * dtype.itemsize} bytes, {dtype.itemsize} for each of {n} elements"
-            )
-            raise BadRequest(f"{expected}, found {len(binary)}").with_path(
-                f"{place}.parameters.binary_data_size"
-            )
+            raise BadRequest(
+                f"expected {n * dtype.itemsize} bytes, {dtype.itemsize} for each of {n} elements, "
+                f"found {len(binary)}"
+            ).with_path(f"{place}.parameters.binary_data_size")
         return np.frombuffer(binary, dtype)
     elements = _elements(tensor, place)
     try:
         # numbers beyond 32 bits become infinite, and are refused as such
         return np.frombuffer(array(dtype.char, elements), dtype)
     except OverflowError:
-        fault = f"expected numbers of {tensor.datatype}, found one beyond them"
-        raise BadRequest(fault).with_path(f"{place}.data") from None
+        raise BadRequest(f"expected numbers of {tensor.datatype}, found one beyond them").with_path(
+            f"{place}.data"
+        ) from None
 
 
 def texts_of(part: TensorPart, data: memoryview, limits: Limits) -> list[str]:
@@ -143,10 +137,11 @@ def texts_of(part: TensorPart, data: memoryview, limits: Limits) -> list[str]:
     """
     place = part.place
     binary = part.binary(data)
-    if binary is None:
-        texts = _elements(part.tensor, place)
-    else:
-        texts = binary_texts(bytes(binary), part.tensor.shape[0], place)
+    texts = (
+        _elements(part.tensor, place)
+        if binary is None
+        else binary_texts(bytes(binary), part.tensor.shape[0], place)
+    )
     for i, text in enumerate(texts):
         refuse_beyond(
             utf8_length(text), "bytes of text", "text_bytes_max", limits, f"{place}.data[{i}]"
@@ -161,9 +156,9 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
         width = tensor.shape[1]
         wrong_row = next((i for i, row in enumerate(data) if len(row) != width), None)
         if wrong_row is not None:
-            n_elements = len(data[wrong_row])
-            fault = f"expected an array of {width}, found an array of {n_elements}"
-            raise BadRequest(fault).with_path(f"{place}.data[{wrong_row}]")
+            raise BadRequest(
+                f"expected an array of {width}, found an array of {len(data[wrong_row])}"
+            ).with_path(f"{place}.data[{wrong_row}]")
         data = list(chain.from_iterable(data))
     types, expected = _ELEMENTS[tensor.datatype]
     if not types.issuperset(map(type, data)):
@@ -173,8 +168,9 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
         )
     n = prod(tensor.shape)
     if len(data) != n:
-        expected = f"expected {n} elements, as the shape says"
-        raise BadRequest(f"{expected}, found {len(data)}").with_path(f"{place}.data")
+        raise BadRequest(f"expected {n} elements, as the shape says, found {len(data)}").with_path(
+            f"{place}.data"
+        )
     return data
 
 
@@ -195,21 +191,19 @@ def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
         begin = start + _LENGTH_BYTES
         start = begin + int.from_bytes(binary[start:begin], "little")
         if start > len(binary) or begin > len(binary):
-            fault = (
-                f"expected {start - begin} bytes of element {len(texts)}, found "
-                f"{len(binary) - begin}"
-            )
-            raise BadRequest(fault).with_path(place)
+            raise BadRequest(
+                f"expected {start - begin} bytes of element {len(texts)}, "
+                f"found {len(binary) - begin}"
+            ).with_path(place)
         try:
             texts.append(binary[begin:start].decode())
         except UnicodeDecodeError as error:
-            fault = (
+            raise BadRequest(
                 f"expected UTF-8, found byte {binary[begin + error.start]:#04x} at {error.start}"
-            )
-            raise BadRequest(fault).with_path(f"{place}[{len(texts)}]") from None
+            ).with_path(f"{place}[{len(texts)}]") from None
     if len(texts) != n or start != len(binary):
-        elements = f"{len(texts)}, and {len(binary) - start} bytes behind them"
-        raise BadRequest(f"expected {n} elements, as the shape says, found {elements}").with_path(
-            place
-        )
+        raise BadRequest(
+            f"expected {n} elements, as the shape says, found {len(texts)}, and "
+            f"{len(binary) - start} bytes behind them"
+        ).with_path(place)
     return texts

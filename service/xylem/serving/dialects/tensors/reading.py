@@ -1,15 +1,17 @@
 """Read requests of the Open Inference Protocol: what their JSON says, and their instances."""
 
+import struct
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct
+from msgspec import MsgspecError, Raw, Struct
+from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from xylem.base import BadRequest, Limits, UnsupportedOption
+from xylem.base import BadInput, BadRequest, Limits, UnsupportedOption
 from xylem.serving.dialects.search import body_query_of
 from xylem.serving.dialects.tensors.elements import (
     DTYPES,
@@ -17,6 +19,7 @@ from xylem.serving.dialects.tensors.elements import (
     check_kind,
     divide_binary,
     numbers_of,
+    packed_text,
     texts_of,
 )
 from xylem.serving.dialects.tensors.kernels.tensor_arrays import TensorLayout, form_of
@@ -29,8 +32,8 @@ from xylem.serving.dialects.tensors.schema import (
     RequestedOutput,
 )
 from xylem.serving.dialects.tensors.writing import InferOutputs, outputs_of
-from xylem.serving.parse import parse_json, validated
-from xylem.serving.schemas.limits import refuse_beyond, total_length
+from xylem.serving.parse import LONG_BYTES, parse_json, validated
+from xylem.serving.schemas.fields import refuse_beyond, total_length, utf8_length
 from xylem_store import F32, I64
 
 HEADER = "inference-header-content-length"
@@ -127,8 +130,9 @@ def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
     options = request.parameters
     for name in options.model_fields_set.intersection(UNSUPPORTED_OPTIONS):
         if getattr(options, name):
-            fault = "expected an option of infer, found one that only predict has"
-            raise UnsupportedOption(fault).with_path(f"parameters.{name}")
+            raise UnsupportedOption(
+                "expected an option of infer, found one that only predict has"
+            ).with_path(f"parameters.{name}")
     for i, tensor in enumerate(request.inputs):
         check_kind(tensor, f"inputs[{i}]")
     places = _by_name(request.inputs, "tensors", "inputs")
@@ -138,25 +142,26 @@ def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
         tensor.datatype == "BYTES" for tensor in request.inputs if tensor.name != VECTORS
     )
     if not are_texts and places.keys() != set(_CSR):
-        expected = "expected text, text and vectors, or indptr, indices and values"
-        raise BadRequest(f"{expected}, found {', '.join(places)}").with_path("inputs")
+        raise BadRequest(
+            "expected text, text and vectors, or indptr, indices and values, "
+            f"found {', '.join(places)}"
+        ).with_path("inputs")
     if are_texts:
-        first = min(places[name] for name in names)
-        n_rows = request.inputs[first].shape[0]
+        n_rows = request.inputs[min(places[name] for name in names)].shape[0]
         for i, tensor in enumerate(request.inputs):
             if tensor.shape[0] != n_rows:
                 parts_of = "vectors" if tensor.name == VECTORS else f"elements of {tensor.name}"
-                expected = f"expected as many {parts_of} as texts, {n_rows}"
-                raise BadRequest(f"{expected}, found {tensor.shape[0]}").with_path(
-                    f"inputs[{i}].shape"
-                )
+                raise BadRequest(
+                    f"expected as many {parts_of} as texts, {n_rows}, found {tensor.shape[0]}"
+                ).with_path(f"inputs[{i}].shape")
     else:
         n_rows = request.inputs[places["indptr"]].shape[0] - 1
     if n_rows < 1:
         raise BadRequest("expected at least one instance, found none").with_path("inputs")
     refuse_beyond(n_rows, "instances", "instances_max", limits, "inputs")
-    n_labels = n_rows * options.top_r
-    refuse_beyond(n_labels, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
+    refuse_beyond(
+        n_rows * options.top_r, "labels asked for", "answer_labels_max", limits, "parameters.top_r"
+    )
     return InferPlan(
         limits=limits,
         n_binary=n_binary,
@@ -195,9 +200,12 @@ def planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
     query_and_number = body_query_of(plan.options, plan.n_rows, layout.n_values)
     if query_and_number is None:
         return plan
-    codes = [_CODES[name] for name in plan.outputs.are_binary]
     return replace(
-        plan, form=form_of(layout, query_and_number[0], codes), number=query_and_number[1]
+        plan,
+        form=form_of(
+            layout, query_and_number[0], [_CODES[name] for name in plan.outputs.are_binary]
+        ),
+        number=query_and_number[1],
     )
 
 
@@ -209,9 +217,9 @@ def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
     """
     if plan.parts.keys() != set(_CSR):
         vectors = plan.parts.get(VECTORS)
-        vector_rows = None
-        if vectors is not None:
-            vector_rows = numbers_of(vectors, binary).reshape(vectors.tensor.shape)
+        vector_rows = (
+            None if vectors is None else numbers_of(vectors, binary).reshape(vectors.tensor.shape)
+        )
         texts = {
             name: texts_of(part, binary, plan.limits)
             for name, part in plan.parts.items()
@@ -223,13 +231,11 @@ def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
             dict(zip(texts, cells, strict=True)) for cells in zip(*texts.values(), strict=True)
         ]
         for i, cells in enumerate(fields):
-            n_bytes = total_length(cells)
-            refuse_beyond(n_bytes, "bytes of text", "text_bytes_max", plan.limits, f"rows[{i}]")
+            refuse_beyond(
+                total_length(cells), "bytes of text", "text_bytes_max", plan.limits, f"rows[{i}]"
+            )
         return InferRows(None, None, vector_rows, fields)
-    indptr, indices, values = (numbers_of(plan.parts[name], binary) for name in _CSR)
-    csr = (indptr, indices, values)
-    _check_rows(csr, plan.parts, plan.limits)
-    return InferRows(None, csr)
+    return InferRows(None, _read_csr(plan, binary))
 
 
 def json_length(header: str, n_bytes: int) -> int:
@@ -239,9 +245,8 @@ def json_length(header: str, n_bytes: int) -> int:
     """
     is_number = header.isascii() and header.isdigit() and len(header) < 20
     if not is_number or int(header) > n_bytes:
-        value = f"{header[:40]!r}"
         raise BadRequest(
-            f"expected at most the {n_bytes} bytes of the body, found {value}"
+            f"expected at most the {n_bytes} bytes of the body, found {header[:40]!r}"
         ).with_path(HEADER)
     return int(header)
 
@@ -256,45 +261,155 @@ def _by_name(
     places: dict[str, int] = {}
     for i, tensor in enumerate(tensors):
         if places.setdefault(tensor.name, i) != i:
-            fault = f"expected {kind} of different names, found {tensor.name} twice"
-            raise BadRequest(fault).with_path(f"{place}[{i}].name")
+            raise BadRequest(
+                f"expected {kind} of different names, found {tensor.name} twice"
+            ).with_path(f"{place}[{i}].name")
     return places
 
 
 def _outputs(request: InferRequest, n_rows: int) -> InferOutputs:
-    """Return the outputs to answer with."""
-    binary_by_default = request.parameters.binary_data_output
-    top_r = request.parameters.top_r
     if not request.outputs:
-        return outputs_of(dict.fromkeys(OUTPUTS, binary_by_default), n_rows, top_r)
+        return outputs_of(
+            dict.fromkeys(OUTPUTS, request.parameters.binary_data_output),
+            n_rows,
+            request.parameters.top_r,
+        )
     _by_name(request.outputs, "outputs", "outputs")
     requested = {output.name: output.parameters.binary_data for output in request.outputs}
     return outputs_of(
         {
-            name: binary_by_default if is_binary is None else is_binary
+            name: request.parameters.binary_data_output if is_binary is None else is_binary
             for name, is_binary in requested.items()
         },
         n_rows,
-        top_r,
+        request.parameters.top_r,
     )
 
 
-def _check_rows(csr: Arrays, parts: Mapping[str, TensorPart], limits: Limits) -> None:
-    """Raise BadRequest unless indptr divides the elements into rows.
+def _read_csr(plan: InferPlan, binary: memoryview) -> Arrays:
+    """Return the rows of a request.
 
-    Raises LimitExceeded for a row that is too long.
+    Raises BadRequest unless indptr divides the elements into rows, and LimitExceeded for a row that
+    is too long.
     """
-    indptr, indices, values = csr
+    indptr, indices, values = (numbers_of(plan.parts[name], binary) for name in _CSR)
     n = len(indices)
     if len(values) != n:
-        fault = f"expected as many values as indices, {n}, found {len(values)}"
-        raise BadRequest(fault).with_path(f"{parts['values'].place}.shape")
+        raise BadRequest(f"expected as many values as indices, {n}, found {len(values)}").with_path(
+            f"{plan.parts['values'].place}.shape"
+        )
     ends = indptr.tolist()
     if ends[0] != 0 or ends[-1] != n or sorted(ends) != ends:
         raise BadRequest(
             f"expected indptr to ascend from 0 to the {n} indices, found another"
-        ).with_path(parts["indptr"].place)
+        ).with_path(plan.parts["indptr"].place)
     sizes = [end - start for start, end in pairwise(ends)]
     longest = max(sizes)
-    place = f"rows[{sizes.index(longest)}]"
-    refuse_beyond(longest, "features", "features_max", limits, place)
+    refuse_beyond(longest, "features", "features_max", plan.limits, f"rows[{sizes.index(longest)}]")
+    return indptr, indices, values
+
+
+class _Tensor(Struct, forbid_unknown_fields=True):
+    name: str
+    shape: list[int]
+    datatype: str
+    data: list[str | int | float]
+    parameters: Raw = Raw(b"{}")
+
+
+class _Request(Struct, forbid_unknown_fields=True):
+    inputs: list[_Tensor]
+    id: str | None = None
+    parameters: Raw = Raw(b"{}")
+    outputs: Raw = Raw(b"null")
+
+
+_decode = Decoder(_Request).decode
+_encode = Encoder().encode
+
+# what is raised for a request that is left to the models of requests
+_ODD_REQUEST = (
+    BadInput,
+    MsgspecError,
+    struct.error,
+    *(ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError),
+)
+
+_outlines: dict[bytes, InferPlan] = {}
+
+
+class PackedTensors(Struct, frozen=True):
+    """A request whose tensors a kernel can read: its plan, and their form in data[start:]."""
+
+    plan: InferPlan
+    form: I64
+    data: bytes
+    start: int = 0
+
+
+def read_packed(head: bytes, limits: Limits) -> PackedTensors | None:
+    """Return a request with all tensors in its JSON, which are made binary data.
+
+    Returns None for a request that `read_plan` and `read_rows` have to read: it is long or wrong,
+    its elements are nested, or no kernel answers it.
+    """
+    if len(head) > LONG_BYTES:
+        return None
+    try:
+        request = _decode(head)
+        identity = request.id
+        request.id = None
+        if identity is not None and utf8_length(identity) > limits.name_bytes_max:
+            return None
+        elements = [_take_elements(tensor) for tensor in request.inputs]
+        if any(tensor.name == VECTORS for tensor in request.inputs):
+            return None
+        plan = _outline_plan(_encode(request), limits)
+        layout, packed = _pack(dict(zip(plan.parts, elements, strict=True)))
+    except _ODD_REQUEST:
+        return None
+    if plan.form is None:
+        return None
+    form = plan.form.copy()
+    form[: len(layout)] = layout
+    return PackedTensors(replace(plan, identity=identity), form, packed)
+
+
+def _take_elements(tensor: _Tensor) -> Sequence[Any]:
+    """Return the elements of a tensor, and leave out of it what outlines do not have."""
+    elements = tensor.data
+    if tensor.shape[0] != len(elements):
+        raise ValueError
+    if tensor.name in ("indices", "values"):  # the others have as many elements as there are rows
+        tensor.shape[0] = 0
+    tensor.data = []
+    return elements
+
+
+def _outline_plan(outline: bytes, limits: Limits) -> InferPlan:
+    """Return the plan of all requests with an outline; its form has no layout yet."""
+    plan = _outlines.get(outline)
+    if plan is None or plan.limits is not limits:
+        plan = planned(make_plan(parse_json(outline, limits), 0, limits), TensorLayout(0, 0, 0))
+        remember(_outlines, outline, plan)
+    return plan
+
+
+def _pack(elements: Mapping[str, Sequence[Any]]) -> tuple[TensorLayout, bytes]:
+    """Return the elements of tensors as binary data, and where the data of each begin.
+
+    Raises struct.error for one that is no number of the type of its tensor.
+    """
+    if elements.keys() == {"text"}:
+        texts = elements["text"]
+        packed = b"".join([packed_text(text.encode()) for text in texts])
+        return TensorLayout(len(texts), 0, len(packed), text=0), packed
+    indptr = elements["indptr"]
+    n = len(elements["indices"])
+    packed = struct.pack(
+        f"<{len(indptr)}q{n}i{n}f", *indptr, *elements["indices"], *elements["values"]
+    )
+    start = 8 * len(indptr)
+    return TensorLayout(
+        len(indptr) - 1, n, len(packed), indptr=0, indices=start, values=start + 4 * n
+    ), packed

@@ -6,8 +6,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from xylem.base import TextFields
 from xylem.serving.dialects.predict.schema import Options
-from xylem.serving.schemas.instances import RequestModel
-from xylem.serving.schemas.limits import AtMost, utf8_length
+from xylem.serving.schemas.fields import AtMost, RequestModel, utf8_length
 
 VECTORS = "vectors"
 """The name of the tensor with a vector for each text."""
@@ -37,20 +36,19 @@ TENSORS_MAX = TextFields.n_max  # the most inputs or outputs of a request: one f
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]
 
 
+# parameters of requests, tensors and outputs that are not ours are ignored, such as `content_type`
+# of MLServer's codecs. The price is that nobody is told of a misspelt option
 _OPEN = ConfigDict(extra="ignore")
-"""Parameters of requests, tensors and outputs that are not ours are ignored, such as `content_type`
-of MLServer's codecs. The price is that nobody is told of a misspelt option.
-"""
-
-
-def _without_null(value: Any) -> Any:
-    """Return parameters that are null, which the protocol allows, as none."""
-    return {} if value is None else value
 
 
 def _or_null(model: type[RequestModel]) -> BeforeValidator:
-    """Return a validator of parameters that may be null, with the right schema for OpenAPI."""
-    return BeforeValidator(_without_null, json_schema_input_type=model | None)
+    """Return a validator of parameters that may be null, as the protocol allows: then as if empty.
+
+    OpenAPI gets the right schema.
+    """
+    return BeforeValidator(
+        lambda value: {} if value is None else value, json_schema_input_type=model | None
+    )
 
 
 class InferParameters(Options):

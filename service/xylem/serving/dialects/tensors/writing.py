@@ -55,15 +55,13 @@ def write_outputs(outputs: InferOutputs, data: bytes, ends: Sequence[int]) -> tu
             binaries.append(part)
             values.append(len(part))
         elif name == "labels":
-            texts = binary_texts(part, outputs.n_rows * outputs.n_places, name)
-            values.append(orjson.dumps(texts))
+            values.append(orjson.dumps(binary_texts(part, outputs.n_rows * outputs.n_places, name)))
         else:
             array = np.frombuffer(part, DTYPES[OUTPUTS[name]])
             # of float32, numbers of Python would have more digits; of few others, an array takes
             # twice the time of a list
             values.append(dump(array) if name == "scores" else orjson.dumps(array.tolist()))
-    binary = data if len(binaries) == len(ends) else b"".join(binaries)
-    return outputs.json % tuple(values), binary
+    return outputs.json % tuple(values), data if len(binaries) == len(ends) else b"".join(binaries)
 
 
 def pack_predictions(
@@ -95,6 +93,5 @@ def pack_predictions(
 
 def _name_of(names: NameTable, label: int) -> bytes:
     """Return a label's name as UTF-8; an empty name for -1."""
-    if label < 0:
-        return b""
-    return names.utf8[names.offsets[label] : names.offsets[label + 1]].tobytes()
+    start, end = names.offsets[label : label + 2] if label >= 0 else (0, 0)
+    return names.utf8[start:end].tobytes()

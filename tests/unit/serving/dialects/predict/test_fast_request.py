@@ -20,20 +20,20 @@ from xylem.engine.features.registry import load_featurizer
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
 from xylem.engine.predictor import PredictOptions
 from xylem.engine.searcher import Searcher
-from xylem.serving.dialects.predict.fast_answers import (
+from xylem.serving.dialects.predict.fast_request import (
+    BeamRequests,
     FastAnswer,
     FastForms,
-    PackedOutputs,
+    FastRequests,
     RowsRead,
+    fast_requests,
 )
-from xylem.serving.dialects.predict.fast_request import BeamRequests
-from xylem.serving.dialects.predict.fast_steps import FastRequests, fast_requests
 from xylem.serving.dialects.predict.kernels.fast_request import FastLimits
 from xylem.serving.dialects.predict.kernels.request_bodies import BodyForms, BodyQuery
 from xylem.serving.dialects.predict.prediction_json import predictions_json, spans_of
 from xylem.serving.dialects.tensors.reading import InferPlan, read_plan
 from xylem.serving.dialects.tensors.writing import pack_predictions
-from xylem.serving.feedback.present import Present
+from xylem.serving.feedback.prediction_ids import Present
 from xylem.serving.feedback.tokens import Tokens, model_hash
 from xylem_store.names import build_names
 from xylem_store.version import Model, model_of
@@ -94,7 +94,7 @@ class Both:
     def as_predictions(self, asked: Asked) -> FastAnswer | None:
         return self.plainly({"instances": asked.instances, **asked.options})
 
-    def as_tensors(self, asked: Asked) -> PackedOutputs | None:
+    def as_tensors(self, asked: Asked) -> tuple[bytes, list[int]] | None:
         plan = plan_of(asked)
         if plan.form is None:
             return None
@@ -154,7 +154,7 @@ def check_all_ways(both: Both, asked: Asked) -> FastAnswer | None:
     if packed is not None:
         plan = plan_of(asked)
         data_and_ends = pack_predictions(both.model.labels, plan.outputs, both.predicted(asked))
-        assert (packed.data, packed.ends) == data_and_ends
+        assert packed == data_and_ends
     return found
 
 

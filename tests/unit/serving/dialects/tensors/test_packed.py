@@ -22,11 +22,10 @@ from xylem.base.errors import BadInput
 from xylem.base.rows import SparseRows
 from xylem.serving.dialects.dialect import Body
 from xylem.serving.dialects.predict.kernels.request_bodies import BodyQuery, RequestBodies, data_of
-from xylem.serving.dialects.tensors import packed
+from xylem.serving.dialects.tensors import reading
 from xylem.serving.dialects.tensors.dialect import TENSORS, InferQuery
 from xylem.serving.dialects.tensors.kernels.tensor_arrays import read_arrays
-from xylem.serving.dialects.tensors.packed import read_packed
-from xylem.serving.dialects.tensors.reading import PLAN_BYTES_MAX, PLANS_MAX, InferPlan
+from xylem.serving.dialects.tensors.reading import PLAN_BYTES_MAX, PLANS_MAX, InferPlan, read_packed
 
 LETTERS = b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbif\\u\x80\xc3'
 ODD_ELEMENTS: list[Any] = [True, None, 1.0, -1, 2**31, 2**63, 10**400, 1e39, "1", [1], [], {}]
@@ -149,11 +148,11 @@ def test_deep_json_is_left_to_the_models_of_requests() -> None:
 
 
 def test_outlines_are_kept_without_elements_and_ids() -> None:
-    packed._outlines.clear()
+    reading._outlines.clear()
     for n in range(1, 9):
         row = {"indices": [*range(n)], "values": [1.0] * n}
         assert check(json.dumps({"inputs": csr([row]), "id": str(n)}).encode(), "l2")
-    assert len(packed._outlines) == 1
+    assert len(reading._outlines) == 1
     lower = LIMITS.model_copy(update={"top_r_max": 2})
     body = json.dumps({"inputs": csr(ROWS), "parameters": {"top_r": 3}}).encode()
     assert read_packed(body, LIMITS) is not None
@@ -161,7 +160,7 @@ def test_outlines_are_kept_without_elements_and_ids() -> None:
     for top_r in range(1, 2 * PLANS_MAX):
         request = {"inputs": csr(ROWS), "parameters": {"top_r": top_r}}
         assert read_packed(json.dumps(request).encode(), LIMITS) is not None
-    assert len(packed._outlines) <= PLANS_MAX
+    assert len(reading._outlines) <= PLANS_MAX
     long = {"inputs": csr(ROWS), "parameters": {"deny_labels": ["x" * PLAN_BYTES_MAX]}}
     read_packed(json.dumps(long).encode(), LIMITS)
-    assert all(len(outline) <= PLAN_BYTES_MAX for outline in packed._outlines)
+    assert all(len(outline) <= PLAN_BYTES_MAX for outline in reading._outlines)
