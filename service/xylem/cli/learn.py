@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from typer import Option
 
-from xylem.base import (
-    BadParameter,
-    n_threads,
-    opened_database,
-    read_settings,
-    scalar_of,
-    split_items,
-)
+from xylem.base import BadParameter, n_threads, opened_database
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.combine import Language
 from xylem.cli.console import (
@@ -72,7 +65,7 @@ class Sources(NamedTuple):
         ),
     ] = None
     language: Language = None
-    by: KeyKind = BY_URI
+    key_kind: KeyKind = BY_URI
     feedback_weight: Annotated[
         float, Option(metavar="NUMBER", help="How much a stored row of feedback counts.")
     ] = 1.0
@@ -99,6 +92,7 @@ def learn(
     extra sklearn.
     """
     from xylem.admin import Schedules
+    from xylem.base import read_settings
     from xylem.thresholds import FeedbackRows, ThresholdDatabase
     from xylem.workflows import LearnRequest, Recipe, learn_and_publish
 
@@ -107,7 +101,7 @@ def learn(
     model_store.prepare()
     with opened_database(store, create=True) as database, progress(json) as show:
         schedules = Schedules(database, settings)
-        recipe = _recipe_of(sources, table, parameters) or Recipe.of(
+        recipe = _recipe_of(sources, table, parameters) or Recipe.from_json(
             schedules.recipe(model)["recipe"]
         )
         rows = FeedbackRows(database, settings)
@@ -130,6 +124,7 @@ def learn(
 
 def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> Recipe | None:
     """Return the recipe of the options or of a file; None if there are neither."""
+    from xylem.base import scalar_of, split_items
     from xylem.workflows import Recipe
 
     if sources.recipe is not None:
@@ -142,11 +137,11 @@ def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> 
         return None
     files = {"judge": sources.data, "members": sources.titles or []}
     reading = {name: value for name, value in table._asdict().items() if value}
-    return Recipe.of(
+    return Recipe.from_json(
         {
             "vocabulary": str(sources.vocabulary.resolve()),
             "language": sources.language,
-            "by": sources.by,
+            "key_kind": sources.key_kind,
             "sources": [
                 {"file": str(path.resolve()), "role": role}
                 for role, paths in files.items()
@@ -173,10 +168,10 @@ def _print(report: dict[str, Any], store: Path) -> None:
         table = [
             [
                 figure,
-                *(f"{of['a']:.1f}  {of['b']:.1f}".split("  ")),
-                f"{of['low']:+.1f} to {of['high']:+.1f}",
+                *(f"{change['a']:.1f}  {change['b']:.1f}".split("  ")),
+                f"{change['low']:+.1f} to {change['high']:+.1f}",
             ]
-            for figure, of in part["figures"].items()
+            for figure, change in part["figures"].items()
         ]
         if table:
             heading = f"{part['rows']:,} {name}, held out; percent"
@@ -219,4 +214,4 @@ def recipe(
         if file is not None:
             schedules.set_recipe(model, Recipe.read(file).model_dump(mode="json"))
         facts = schedules.recipe(model)
-    print_result(json, Recipe.of(facts["recipe"]).as_toml.rstrip(), **facts)
+    print_result(json, Recipe.from_json(facts["recipe"]).as_toml.rstrip(), **facts)

@@ -196,7 +196,7 @@ def fit_members_and_ranker(work: LearnWork) -> LearnWork:
     """Train a member on documents, one on weak rows, and fit a ranker to candidates by folds."""
     request = work.request
     recipe = request.recipe
-    concepts = read_concepts(request.files[recipe.vocabulary], recipe.language, recipe.by)
+    concepts = read_concepts(request.files[recipe.vocabulary], recipe.language, recipe.key_kind)
     dataset = dataset_of(work.rows.documents)
     weights = {row.text: row.weight for row in work.rows.documents}
     training = recipe.training(request.threads)
@@ -218,7 +218,7 @@ def fit_members_and_ranker(work: LearnWork) -> LearnWork:
         data=Path(),
         vocabulary=request.files[recipe.vocabulary],
         language=recipe.language,
-        key_kind=recipe.by,
+        key_kind=recipe.key_kind,
         candidates=recipe.candidates,
         beam_width=recipe.beam_width,
         trainer_of=lambda member, _: train if member is members[0] else None,
@@ -238,7 +238,7 @@ def _member(draft: Draft, name: str) -> Model:
 
 
 def measure(work: LearnWork) -> LearnWork:
-    """Measure the old version and the new one on the same held-out documents."""
+    """Measure the old version and the new one on the same held_rows-out documents."""
     old: Model | None = None
     with contextlib.suppress(StoreError):
         old = work.store.open(work.model, LATEST)
@@ -248,12 +248,12 @@ def measure(work: LearnWork) -> LearnWork:
     # the features of names, which the combination has too, would make all rows alike
     featurizer = featurizer_of(work.member)
     training_rows = featurizer.transform_dataset(learnt)
-    for name, held in (("judges", work.rows.judges), ("corrections", work.rows.corrections)):
-        facts: dict[str, Any] = {"rows": len(held), "twins": 0, "figures": {}}
+    for name, held_rows in (("judges", work.rows.judges), ("corrections", work.rows.corrections)):
+        facts: dict[str, Any] = {"rows": len(held_rows), "twins": 0, "figures": {}}
         report[name] = facts
-        if not held:
+        if not held_rows:
             continue
-        dataset = dataset_of(held)
+        dataset = dataset_of(held_rows)
         is_alone = ~_have_twins(featurizer.transform_dataset(dataset), training_rows)
         facts["twins"] = int((~is_alone).sum())
         facts["rows"] -= facts["twins"]
@@ -268,14 +268,14 @@ def _labelled(model: Model, dataset: Dataset) -> Labelled:
     return labelled_dataset(renumbered(dataset, model.labels), featurizer_of(model))
 
 
-def _have_twins(rows: SparseRows, others: SparseRows) -> Bools:
-    """Return which rows have a cosine of at least ALIKE to one of the others, bool[n]."""
-    unit_rows, unit_others = (
+def _have_twins(rows: SparseRows, learnt: SparseRows) -> Bools:
+    """Return which rows have a cosine of at least ALIKE to one of those that were learnt, bool[n]."""
+    unit_rows, unit_learnt = (
         matrix.multiply(1 / np.maximum(np.sqrt(matrix.multiply(matrix).sum(1)), 1e-9)[:, None])
-        for matrix in map(matrix_of, (rows, others))
+        for matrix in map(matrix_of, (rows, learnt))
     )
     cosines = [
-        (unit_rows.tocsr()[first : first + _COMPARED] @ unit_others.T).max(1).toarray().ravel()
+        (unit_rows.tocsr()[first : first + _COMPARED] @ unit_learnt.T).max(1).toarray().ravel()
         for first in range(0, rows.n_rows, _COMPARED)
     ]
     return np.concatenate(cosines) >= ALIKE
@@ -310,11 +310,13 @@ def _concepts(old: Model | None, work: LearnWork) -> dict[str, Any]:
     counts = work.draft.extra[LABEL_COUNTS]
     names = all_names(work.draft.labels)
     learnt = {name for name, count in zip(names, counts.tolist(), strict=True) if count}
-    known = set[str]()
+    learnt_before = set[str]()
     if old is not None and LABEL_COUNTS in old.arrays:
         old_counts = old.arrays[LABEL_COUNTS].tolist()
-        known = {name for name, n in zip(all_names(old.labels), old_counts, strict=True) if n}
-    new_names = sorted(learnt - known)
+        learnt_before = {
+            name for name, n in zip(all_names(old.labels), old_counts, strict=True) if n
+        }
+    new_names = sorted(learnt - learnt_before)
     rows = (*work.rows.documents, *work.rows.judges, *work.rows.corrections)
     unanswered = {label for row in rows for label in row.labels}.difference(names)
     return {
@@ -396,7 +398,7 @@ def promote(work: LearnWork) -> LearnWork:
     if promotion["promoted"]:
         recipe = work.request.recipe
         file = work.request.files[recipe.vocabulary]
-        info = read_label_info(file, recipe.by, recipe.language)
+        info = read_label_info(file, recipe.key_kind, recipe.language)
         work.store.put_label_info(work.model, info)
         work.store.promote(work.model, work.manifest.version)
     return replace(work, report={**work.report, "promotion": promotion})

@@ -84,17 +84,17 @@ def read_learning_rows(
     seen = blank | documents.keys()
     weak = [row for key, row in by_role["members"].items() if key not in seen]
     held_keys = {key for key in documents if int.from_bytes(key[:8], "big") % HELD_OUT == 0}
-    held = [documents[key] for key in sorted(held_keys - blank)]
+    held_rows = [documents[key] for key in sorted(held_keys - blank)]
     learnt = [row for key, row in documents.items() if key not in held_keys and row.text.strip()]
     for number, count in enumerate(counts):
-        uses = {"learnt": learnt, "members": weak, "held_out": held}
+        uses = {"learnt": learnt, "members": weak, "held_out": held_rows}
         n_of = {use: sum(row.source == number for row in rows) for use, rows in uses.items()}
         count.update(n_of, left_out=count["rows"] - sum(n_of.values()))
     return LearningRows(
         documents=learnt,
         weak=weak,
-        judges=[row for row in held if row.in_file][:JUDGES_MAX],
-        corrections=[row for row in held if not row.in_file][:JUDGES_MAX],
+        judges=[row for row in held_rows if row.in_file][:JUDGES_MAX],
+        corrections=[row for row in held_rows if not row.in_file][:JUDGES_MAX],
         sources=counts,
     )
 

@@ -95,7 +95,7 @@ class Recipe(_Part):
     recipe: int = FORMAT
     vocabulary: str
     language: str | None = None
-    by: str = URI
+    key_kind: str = URI
     sources: Annotated[tuple[RecipeSource, ...], Field(min_length=1, max_length=SOURCES_MAX)]
     reading: dict[str, Any] = {}
     parameters: dict[str, bool | int | float | str | None] = {}
@@ -111,7 +111,7 @@ class Recipe(_Part):
     seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
 
     @classmethod
-    def of(cls, values: object) -> Recipe:
+    def from_json(cls, values: object) -> Recipe:
         """Return the recipe in a JSON object.
 
         Raises BadParameter with all that is wrong, and for a recipe of a newer release.
@@ -143,7 +143,7 @@ class Recipe(_Part):
     def read(cls, file: Path) -> Recipe:
         """Return the recipe in a file of TOML; its files are looked for beside it.
 
-        Raises BadData for what is not TOML, and BadParameter as `of`.
+        Raises BadData for what is not TOML, and BadParameter as `from_json`.
         """
         try:
             refuse_special(file)
@@ -152,7 +152,7 @@ class Recipe(_Part):
             raise BadData(f"{file}: expected a readable file, found: {error.strerror}") from None
         except ValueError as error:
             raise BadData(f"{file}: expected TOML, found: {error}") from None
-        recipe = cls.of(values)
+        recipe = cls.from_json(values)
         return recipe.with_files(lambda name: str((file.parent / name).resolve()))
 
     @property

@@ -46,7 +46,7 @@ def recipe_in(home: Path, n: int = 340, **fields: Any) -> Recipe:
         "beam_width": 5,
         "near": False,
     }
-    return Recipe.of({**values, **fields})
+    return Recipe.from_json({**values, **fields})
 
 
 def run(store: Store, recipe: Recipe, feedback: list[dict[str, Any]] | None = None) -> Any:
@@ -159,7 +159,7 @@ def test_a_run_that_cannot_begin_leaves_what_is_served(tmp_path: Path) -> None:
 def test_a_recipe_with_a_fault_is_refused(fields: dict[str, Any], fault: str) -> None:
     values = {"vocabulary": "v.ttl", "sources": [{"file": "d.jsonl"}]}
     with pytest.raises(BadParameter, match=fault.replace("*", r"\*")):
-        Recipe.of({**values, **fields})
+        Recipe.from_json({**values, **fields})
 
 
 def test_a_recipe_in_a_file_names_files_beside_it(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def run(context: JobContext, request: LearnJob) -> dict[str, Any]:
     job = context.job
     database = context.database
     facts = patiently(lambda: Schedules(database, context.settings).recipe(request.model))
-    recipe = Recipe.of(facts["recipe"])
+    recipe = Recipe.from_json(facts["recipe"])
     watched = WatchedFiles(context.data)
     files: dict[str, Path] = {}
     for name in recipe.files:

@@ -34,7 +34,6 @@ from xylem.base import (
     now,
 )
 from xylem.thresholds import FeedbackRows
-from xylem.workflows import Recipe
 from xylem_store import LATEST, Conflict, check_model
 
 SCHEDULES_MAX = 100  # schedules of a database
@@ -172,8 +171,10 @@ class Schedules:
 
         Raises BadParameter for a recipe that is not valid, and what `create_schedule` raises.
         """
+        from xylem.workflows import Recipe  # imported only now: trainers come with it
+
         check_model(model)
-        recipe = Recipe.of(values)
+        recipe = Recipe.from_json(values)
         if names_files:
             for name in recipe.files:
                 self._jobs.data.path_of(name, "recipe")
