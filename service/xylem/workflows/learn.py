@@ -269,7 +269,7 @@ def _labelled(model: Model, dataset: Dataset) -> Labelled:
 
 
 def _have_twins(rows: SparseRows, learnt: SparseRows) -> Bools:
-    """Return which rows have a cosine of at least ALIKE to one of those that were learnt, bool[n]."""
+    """Return which rows have a cosine of at least ALIKE to a row that was learnt, bool[n]."""
     unit_rows, unit_learnt = (
         matrix.multiply(1 / np.maximum(np.sqrt(matrix.multiply(matrix).sum(1)), 1e-9)[:, None])
         for matrix in map(matrix_of, (rows, learnt))
