@@ -35,6 +35,9 @@ from xylem_store import (
 ANY_LANGUAGE = "*"
 """What stands for all other languages in an order of languages, as `fi,sv,*`."""
 
+PATH_MAX = 32
+"""The most subjects above a label that an explanation has."""
+
 
 class LabelFacts(NamedTuple):
     """The label info of one version.
@@ -64,8 +67,12 @@ class LabelFacts(NamedTuple):
         have are left out. Raises `error` if it has none of them, and for what is no language.
         """
         head = self.info.head
-        stated_order = (head.language or ANY_LANGUAGE) if order is None else order
-        tags = [tag.strip() for tag in stated_order.lower().split(",")]
+        tags = [
+            tag.strip()
+            for tag in (head.language or ANY_LANGUAGE if order is None else order)
+            .lower()
+            .split(",")
+        ]
         is_wrong = any(tag != ANY_LANGUAGE and not is_language(tag) for tag in tags)
         if is_wrong or not {ANY_LANGUAGE, *head.languages}.intersection(tags):
             available = ", ".join(head.languages) or "none: its subjects have no names"
@@ -88,6 +95,31 @@ class LabelFacts(NamedTuple):
         """Return a label's names by language."""
         subject = int(self.subjects[label])
         return {} if subject < 0 else self.info.names(subject)
+
+    def broader_path(
+        self, label: int, languages: Sequence[str] | None
+    ) -> list[dict[str, str | None]]:
+        """Return the URIs and names of the subjects above a label, from the top down.
+
+        languages  of the names; None: the default language, then any
+
+        Of several broader subjects the first counts. Circles end, and a path has at most PATH_MAX
+        subjects.
+        """
+        languages = self.languages_in(None) if languages is None else languages
+        path = [int(self.subjects[label])]
+        while path[-1] >= 0 and len(path) <= PATH_MAX + 1:
+            broader = self.info.above(path[-1])
+            path.append(-1 if not broader or broader[0] in path else broader[0])
+        return [
+            {
+                "uri": self.info.text(URI, subject),
+                "name": next(
+                    filter(None, (self.info.text(NAME + tag, subject) for tag in languages)), None
+                ),
+            }
+            for subject in path[-2:0:-1]
+        ]
 
     def text(self, label: int, column: str) -> str | None:
         """Return the text of a label in a column; None if it has none."""

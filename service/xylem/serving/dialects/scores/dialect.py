@@ -117,7 +117,7 @@ def is_short(query: ScoreRequest, served: ServedVersion) -> bool:
         if isinstance(instance, ScoredText) and instance.sequence:
             n_items += len(instance.text)
     return n_items <= SHORT_LABELS and not served.info.searches(
-        list(itertools.chain.from_iterable(instance.labels for instance in query.instances))
+        [item for instance in query.instances for item in instance.labels]
     )
 
 
