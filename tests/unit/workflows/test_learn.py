@@ -1,13 +1,13 @@
 """A recipe is run again and again: which rows teach and judge, and what is promoted."""
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers.combined_models import NAMES, documents
+from tests.helpers.combined_models import NAMES
 from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.distinct_documents import distinct_documents
 
 from xylem.base.db.of_store import opened_database
 from xylem.base.errors import BadData, BadParameter
@@ -19,18 +19,6 @@ from xylem.workflows.recipe import Recipe
 from xylem_store.errors import Conflict
 from xylem_store.origin import read_origin, read_report
 from xylem_store.store import Store
-
-
-def distinct_documents(n: int, seed: int) -> list[dict[str, object]]:
-    """Documents with so many words of a few documents that hardly two are alike."""
-    draw = random.Random(seed)
-    return [
-        {
-            **row,
-            "text": " ".join([str(row["text"]), *(f"w{draw.randrange(300)}" for _ in "x" * 15)]),
-        }
-        for row in documents(n, seed)
-    ]
 
 
 def recipe_in(home: Path, n: int = 340, **fields: Any) -> Recipe:
