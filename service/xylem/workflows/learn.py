@@ -244,10 +244,9 @@ def measure(work: LearnWork) -> LearnWork:
         old = work.store.open(work.model, LATEST)
     new = model_of(work.draft)
     report = {**work.report}
-    learnt = dataset_of(work.rows.documents)
     # the features of names, which the combination has too, would make all rows alike
     featurizer = featurizer_of(work.member)
-    training_rows = featurizer.transform_dataset(learnt)
+    training_rows = featurizer.transform_dataset(dataset_of(work.rows.documents))
     for name, held_rows in (("judges", work.rows.judges), ("corrections", work.rows.corrections)):
         facts: dict[str, Any] = {"rows": len(held_rows), "twins": 0, "figures": {}}
         report[name] = facts
@@ -377,14 +376,13 @@ def publish(work: LearnWork) -> LearnWork:
 def tune_thresholds(work: LearnWork) -> LearnWork:
     """Tune thresholds on the held-out documents, if the recipe has an aim for them."""
     objective = work.request.recipe.thresholds
-    version = work.store.open(work.model, work.manifest.version)
     if objective is None or not work.rows.judges:
         return work
+    version = work.store.open(work.model, work.manifest.version)
     labelled = _labelled(version, dataset_of(work.rows.judges))
     options = request_of(None, Path(), None, "zero", objective=objective)
     (outcome,) = tune(version, options, work.on_progress, labelled)
-    digest = version.manifest.digest
-    work.database.save(work.model, work.manifest.version, outcome.tuned, digest)
+    work.database.save(work.model, work.manifest.version, outcome.tuned, version.manifest.digest)
     return work
 
 
@@ -397,9 +395,12 @@ def promote(work: LearnWork) -> LearnWork:
         promotion = {"promoted": False, "reasons": [fault]}
     if promotion["promoted"]:
         recipe = work.request.recipe
-        file = work.request.files[recipe.vocabulary]
-        info = read_label_info(file, recipe.key_kind, recipe.language)
-        work.store.put_label_info(work.model, info)
+        work.store.put_label_info(
+            work.model,
+            read_label_info(
+                work.request.files[recipe.vocabulary], recipe.key_kind, recipe.language
+            ),
+        )
         work.store.promote(work.model, work.manifest.version)
     return replace(work, report={**work.report, "promotion": promotion})
 

@@ -23,8 +23,8 @@ def run(context: JobContext, request: LearnJob) -> dict[str, Any]:
     """
     job = context.job
     database = context.database
-    facts = patiently(lambda: Schedules(database, context.settings).recipe(request.model))
-    recipe = Recipe.from_json(facts["recipe"])
+    schedules = Schedules(database, context.settings)
+    recipe = Recipe.from_json(patiently(lambda: schedules.recipe(request.model))["recipe"])
     watched = WatchedFiles(context.data)
     files: dict[str, Path] = {}
     for name in recipe.files:
