@@ -101,9 +101,9 @@ def learn(
     model_store.prepare()
     with opened_database(store, create=True) as database, progress(json) as show:
         schedules = Schedules(database, settings)
-        recipe = _recipe_of(sources, table, parameters) or Recipe.from_json(
-            schedules.recipe(model)["recipe"]
-        )
+        if (new_recipe := _recipe_of(sources, table, parameters)) is not None:
+            schedules.set_recipe(model, new_recipe.model_dump(mode="json"))
+        recipe = Recipe.from_json(schedules.recipe(model)["recipe"])
         rows = FeedbackRows(database, settings)
         span = rows.span(model, recipe.feedback_days)
         request = LearnRequest(
@@ -115,7 +115,6 @@ def learn(
         )
         thresholds = ThresholdDatabase(database)
         report = learn_and_publish(model_store, model, request, thresholds, show)
-        schedules.set_recipe(model, recipe.model_dump(mode="json"))
     if json:
         print_json(report)
         return

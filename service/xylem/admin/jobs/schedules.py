@@ -178,6 +178,8 @@ class Schedules:
         if names_files:
             for name in recipe.files:
                 self._jobs.data.path_of(name, "recipe")
+        if recipe.cron is not None:
+            next_time(recipe.cron, 0.0)  # a line that never comes is refused before anything moves
         with self._database.write() as connection:
             connection.execute(delete(RECIPES).where(RECIPES.c.model == model))
             row = {
