@@ -18,6 +18,8 @@ data         what was read of the training rows: "rows", "labels", "examples" an
              inspect prints it; missing for versions that were not trained on rows
 encoder      {"name", "sha256"}: the sentence encoder of its texts, by its name and content; only of
              a version that has one
+recipe       the recipe of the model (`xylem.workflows.recipe`), with names of files and without
+             their paths; only of a version that `xylem learn` made
 vectorizer   {"file", "sha256"}: the vectorizer that texts are read like; only of a version that
              `xylem import-vectorizer` made
 

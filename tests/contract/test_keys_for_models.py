@@ -41,6 +41,7 @@ FOREIGN_JOBS: list[tuple[str, dict[str, Any]]] = [
     ("combine", _COMBINE | {"model": THEIRS}),
     ("combine", _COMBINE | {"members": [OURS, f"{THEIRS}@1"]}),
     ("extend", {"model": THEIRS, "data": "own/x.jsonl"}),
+    ("learn", {"model": THEIRS}),
     ("extend", {"model": OURS, "data": ["own/x.jsonl", {"feedback": {"model": THEIRS}}]}),
     ("vocabulary", {"model": THEIRS, "vocabulary": "own/x.jsonl"}),
     ("threshold-tuning", {"model": THEIRS, "data": "own/x.jsonl"}),

@@ -35,6 +35,7 @@ from .db.tables import FEEDBACK_ROWS as FEEDBACK_ROWS
 from .db.tables import JOB_TOTALS as JOB_TOTALS
 from .db.tables import JOBS as JOBS
 from .db.tables import LOG as LOG
+from .db.tables import RECIPES as RECIPES
 from .db.tables import SCHEDULES as SCHEDULES
 from .db.tables import SECRETS as SECRETS
 from .db.tables import SHADOWS as SHADOWS

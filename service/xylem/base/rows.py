@@ -249,6 +249,17 @@ class Dataset:
             return self
         return self.take(np.flatnonzero(weights.rows))
 
+    def with_occurring_labels(self) -> Dataset:
+        """Return the rows with the labels that occur alone, in the same order.
+
+        A member that is trained on some of the rows must not list the labels of the others: a
+        ranker would learn that a listed label without rows is true.
+        """
+        occurring, indices = np.unique(self.labels.indices, return_inverse=True)
+        names = self.names
+        labels = self.labels._replace(indices=indices.astype(np.int32), n_labels=len(occurring))
+        return replace(self, labels=labels, label_names=[names[i] for i in occurring.tolist()])
+
     def take(self, chosen: NDArray[np.int64]) -> Dataset:
         """Return the rows at the positions `chosen`; ids of labels and features stay the same."""
         positions = chosen.tolist()

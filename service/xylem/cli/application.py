@@ -42,6 +42,7 @@ def application() -> typer.Typer:
         jobs,
         keys,
         labels,
+        learn,
         models,
         remote,
         schedules,
@@ -63,11 +64,22 @@ def application() -> typer.Typer:
     app.callback()(_root)
     app.command("try")(try_file)
     app.command("inspect")(inspect)
-    make = (train, tune, evaluate, compare, predict, score, calibrate, combine.combine, extend)
+    make = (
+        train,
+        tune,
+        evaluate,
+        compare,
+        predict,
+        score,
+        calibrate,
+        combine.combine,
+        extend,
+        learn.learn,
+    )
     for command in (*make, thresholds, estimate, import_vectorizer, serve, worker, usage):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
-    for part in (models, aliases, denied, remote, labels, combine):
+    for part in (models, aliases, denied, remote, labels, combine, learn):
         store.add_typer(part.app)
     app.add_typer(store, name="models")
     for group in (encoders, keys, jobs, schedules, feedback):

@@ -115,12 +115,15 @@ def ones_at(rows: I64, labels: I64, shape: tuple[int, int]) -> csr_array:
 
 
 def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, F64]:
-    """Return P@1, P@3, P@5 and nDCG@5 of each row in percent, float64[n] each.
+    """Return P@1, P@3, P@5, F1@5 and nDCG@5 of each row in percent, float64[n] each.
 
-    The figures of `ranking_metrics` are the means of these.
+    The figures of `ranking_metrics` are the means of these; F1@5 is that of `annif eval`.
     """
     sums, _ = row_sums(ranked, truth.labels, truth.unknown, max(*KS, NDCG_K))
     figures = {f"P@{k}": sums.hits[:, k - 1] * (100.0 / k) for k in KS}
+    n_true = np.diff(truth.labels.indptr) + truth.unknown
+    n_ranked = np.minimum(np.diff(ranked.ptr), 5)
+    figures["F1@5"] = 200.0 * sums.hits[:, 4] / np.maximum(n_ranked + n_true, 1)
     figures[f"nDCG@{NDCG_K}"] = 100.0 * (sums.gain / sums.ideal)[:, NDCG_K - 1]
     return figures
 

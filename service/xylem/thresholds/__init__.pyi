@@ -20,8 +20,6 @@ from .store.codec import METHODS as METHODS
 from .store.codec import Tuned as Tuned
 from .store.feedback_rows import PAGE_ROWS as PAGE_ROWS
 from .store.feedback_rows import FeedbackRows as FeedbackRows
-from .store.feedback_rows import count_after as count_after
-from .store.feedback_rows import newest_number as newest_number
 from .store.history import label_history as label_history
 from .store.state import Head as Head
 from .store.state import ThresholdDatabase as ThresholdDatabase

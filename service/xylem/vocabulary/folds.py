@@ -94,6 +94,7 @@ def candidates_by_folds(
     for done, held_out in enumerate(folds):
         on_progress("folds", done, len(folds))
         training = dataset.take(np.setdiff1d(np.arange(dataset.n_rows), held_out))
+        training = training.with_occurring_labels()
         fold_members = [
             member if train is None else model_of(train(training))
             for member, train in zip(members, trainers, strict=True)

@@ -4,7 +4,6 @@ from .calibrate import calibrate_and_publish as calibrate_and_publish
 from .calibrate import calibrated_draft as calibrated_draft
 from .calibrate import fit_to_rows as fit_to_rows
 from .calibrate import refuse_link as refuse_link
-from .choose_features import HELD_OUT_PARTS as HELD_OUT_PARTS
 from .comparison import CompareRequest as CompareRequest
 from .comparison import Contender as Contender
 from .comparison import compare as compare
@@ -26,7 +25,10 @@ from .label_table import check_table_file as check_table_file
 from .label_table import label_lines as label_lines
 from .label_table import write_label_table as write_label_table
 from .labelled import read_labelled as read_labelled
+from .learn import LearnRequest as LearnRequest
+from .learn import learn_and_publish as learn_and_publish
 from .part_training import part_trainer as part_trainer
+from .recipe import Recipe as Recipe
 from .request import TrainRequest as TrainRequest
 from .request import from_json as from_json
 from .stored_figures import Band as Band

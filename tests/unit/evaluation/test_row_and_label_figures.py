@@ -171,7 +171,12 @@ def test_figures_of_rows_have_the_means_of_the_metrics(decided: Any, seed: int) 
     judged = Truth(truth, np.random.default_rng(seed).integers(0, 3, N).astype(np.int32))
     whole = ranking_metrics(predicted, judged, np.ones(K))
     figures = row_figures(predicted, judged)
-    assert list(figures) == ["P@1", "P@3", "P@5", "nDCG@5"]
+    assert list(figures) == ["P@1", "P@3", "P@5", "F1@5", "nDCG@5"]
+    n_predicted = np.minimum(np.diff(predicted.ptr), 5)
+    n_true = np.diff(judged.labels.indptr) + judged.unknown
+    assert figures.pop("F1@5") == pytest.approx(
+        2 * 5 * figures["P@5"] / np.maximum(n_predicted + n_true, 1)
+    )
     for name, values in figures.items():
         assert values.mean() == pytest.approx(whole[name])
 

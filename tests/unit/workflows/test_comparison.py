@@ -56,6 +56,7 @@ def test_a_better_model_is_better_and_one_like_itself_is_not(home: Path) -> None
         "P@1",
         "P@3",
         "P@5",
+        "F1@5",
         "nDCG@5",
     ]  # no macro-F without thresholds
     assert "some@1 not tuned" in report["note"]

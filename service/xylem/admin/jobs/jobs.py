@@ -54,7 +54,7 @@ IDEMPOTENCY_KEY_MAX = 255  # the most characters of an idempotency key; they are
 _KEY = re.compile(rf"[!-~]{{1,{IDEMPOTENCY_KEY_MAX}}}")
 _ID_BYTES = 12
 
-PUBLISHING = ("training", "combine", "extend", "vocabulary")
+PUBLISHING = ("training", "combine", "extend", "vocabulary", "learn")
 """The kinds of jobs that publish a version."""
 
 _ALL_KINDS = (

@@ -23,6 +23,7 @@ from xylem.admin.jobs.requests import (
     FeedbackSource,
     FittingJob,
     HeldOutFeedback,
+    LearnJob,
     PromotionRule,
     PublishingJob,
     TableFields,
@@ -409,6 +410,7 @@ KINDS: dict[str, JobKind] = {
     "vocabulary": JobKind(
         VocabularyJob, _check_vocabulary, "xylem.admin.jobs.training:publish_vocabulary"
     ),
+    "learn": JobKind(LearnJob, lambda request, data: iter(()), "xylem.admin.jobs.learning:run"),
     "threshold-tuning": JobKind(TuningJob, _check_tuning, "xylem.admin.jobs.training:run_tuning"),
     "batch": JobKind(BatchJob, _check_batch, "xylem.admin.jobs.batch:run"),
 }

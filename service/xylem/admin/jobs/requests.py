@@ -307,6 +307,12 @@ class VocabularyJob(PublishingJob, ConceptFields):
     version: Version = None
 
 
+class LearnJob(RequestModel):
+    """A run of the recipe of a model, with what is new; its rule decides on the promotion."""
+
+    model: str
+
+
 class TuneThresholdsRequest(TuningChoice, TableFields):
     """A tuning of the thresholds of a version.
 

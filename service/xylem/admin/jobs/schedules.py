@@ -21,6 +21,7 @@ from xylem.admin.jobs.job import ENDED, feedback_models, take_turns, time_text
 from xylem.admin.jobs.jobs import PUBLISHING, Jobs
 from xylem.base import (
     JOBS,
+    RECIPES,
     SCHEDULES,
     BadFields,
     BadRequest,
@@ -32,13 +33,15 @@ from xylem.base import (
     log,
     now,
 )
-from xylem.thresholds import count_after, newest_number
-from xylem_store import LATEST, Conflict
+from xylem.thresholds import FeedbackRows
+from xylem_store import LATEST, Conflict, check_model
 
 SCHEDULES_MAX = 100  # schedules of a database
 
 LOOK_SECONDS = 1.0
 """The pause between two looks of a worker."""
+
+LEARN = "learn"  # the kind of jobs that repeat a recipe
 
 CRON_MAX = 128
 _CRON_FIELDS = 5
@@ -119,7 +122,7 @@ class Schedules:
                 "cron": cron,
                 "when_rows": rows,
                 "next_at": None if cron is None else next_time(cron, created),
-                "rows_after": newest_number(connection),
+                "rows_after": FeedbackRows.newest_number(connection),
                 "runs": 0,
                 "created": created,
             }
@@ -147,6 +150,50 @@ class Schedules:
             connection.execute(delete(SCHEDULES).where(SCHEDULES.c.id == schedule_id))
             return facts
 
+    def recipe(self, model: str) -> dict[str, Any]:
+        """Return the recipe of a model, as JSON shows it. Raises BadRequest if it has none."""
+        with self._database.read() as connection:
+            row = connection.execute(select(RECIPES).where(RECIPES.c.model == model)).one_or_none()
+        if row is None:
+            raise BadRequest(f"{model}: expected a recipe, found none: xylem learn makes one")
+        return {
+            "model": model,
+            "recipe": json.loads(row.recipe),
+            "changed": time_text(row.changed),
+        }
+
+    def set_recipe(
+        self, model: str, values: object, *, names_files: bool = False
+    ) -> dict[str, Any]:
+        """Replace the recipe of a model, and its schedule; return it.
+
+        names_files  whether the files must be those below the data directory that the sender sees
+
+        Raises BadParameter for a recipe that is not valid, and what `create_schedule` raises.
+        """
+        from xylem.workflows import Recipe  # imported only now: trainers come with it
+
+        check_model(model)
+        recipe = Recipe.from_json(values)
+        if names_files:
+            for name in recipe.files:
+                self._jobs.data.path_of(name, "recipe")
+        if recipe.cron is not None:
+            next_time(recipe.cron, 0.0)  # a line that never comes is refused before anything moves
+        with self._database.write() as connection:
+            connection.execute(delete(RECIPES).where(RECIPES.c.model == model))
+            row = {
+                "model": model,
+                "recipe": recipe.model_dump_json(),
+                "changed": now(connection),
+            }
+            connection.execute(insert(RECIPES).values(row))
+            of_recipe = (SCHEDULES.c.kind == LEARN) & (SCHEDULES.c.model == model)
+            connection.execute(delete(SCHEDULES).where(of_recipe))
+        if recipe.cron is not None or recipe.rows is not None:
+            self.create_schedule(LEARN, {"model": model}, recipe.cron, recipe.rows)
+        return self.recipe(model)
+
     def run_due(self) -> int:
         """Submit a job for each schedule that is due; return how many were due.
 
@@ -156,7 +203,7 @@ class Schedules:
         """
         with self._database.read() as connection:
             time_now = now(connection)
-            newest = newest_number(connection)
+            newest = FeedbackRows.newest_number(connection)
             rows = connection.execute(select(SCHEDULES)).all()
             due = [row for row in rows if _is_due(connection, row, time_now)]
         self._correct_times([row for row in rows if row.cron is not None], time_now)
@@ -235,7 +282,7 @@ def _alias_of(kind: str, request: Mapping[str, Any]) -> str | None:
 
 def _rows_come(connection: Connection, row: Row[Any]) -> int:
     """Return how many rows have come since the last run to the models of a schedule."""
-    return count_after(
+    return FeedbackRows.count_after(
         connection, feedback_models(json.loads(row.request)) or [row.model], row.rows_after
     )
 

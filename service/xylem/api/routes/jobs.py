@@ -32,6 +32,8 @@ from xylem.api.schemas.jobs import (
     JobList,
     JobQuery,
     KindQuery,
+    RecipeAnswer,
+    RecipeBody,
     ScheduleAnswer,
     ScheduleList,
     ScheduleRequest,
@@ -80,6 +82,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "Give a combined version another vocabulary, without training",
         {"model": "yso", "vocabulary": "yso-new.ttl"},
     ),
+    "learn": ("LearnJob", "Repeat the recipe of a model, with what is new", {"model": "yso"}),
     "threshold-tuning": (
         "TuningJob",
         "Tune the thresholds of a version",
@@ -407,3 +410,29 @@ async def delete_schedule(schedule: str, request: Request, services: Wired) -> S
     return ScheduleAnswer(
         **await services.admin_work.run(_schedules(request, services).delete_schedule, schedule)
     )
+
+
+_RECIPE: dict[str, Any] = {
+    "vocabulary": "yso.ttl",
+    "language": "fi",
+    "sources": [{"file": "train.jsonl"}, {"file": "titles.jsonl.gz", "role": "members"}],
+}
+
+
+@router.get("/models/{model}/recipe", summary="The recipe of a model")
+async def show_recipe(model: str, request: Request, services: Wired) -> RecipeAnswer:
+    """A `learn` job repeats the recipe, with what is new."""
+    recipe = _schedules(request, services).recipe
+    return RecipeAnswer(**await services.admin_work.run(recipe, model))
+
+
+@router.put("/models/{model}/recipe", summary="Replace the recipe of a model")
+async def put_recipe(
+    model: str,
+    body: Annotated[RecipeBody, json_body(RecipeBody, _RECIPE)],
+    request: Request,
+    services: Wired,
+) -> RecipeAnswer:
+    """Its files are names below the data directory. Its schedule replaces the one before."""
+    change = partial(_schedules(request, services).set_recipe, names_files=True)
+    return RecipeAnswer(**await services.admin_work.run(change, model, body.root))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, RootModel
 
 from xylem.admin import UploadedFile
 from xylem.serving import RequestModel
@@ -26,8 +26,8 @@ class JobQuery(KindQuery):
 
     kind: str | None = Field(
         default=None,
-        description="training, combine, extend, vocabulary, threshold-tuning or batch; all "
-        "if left out",
+        description="training, combine, extend, vocabulary, learn, threshold-tuning or batch; "
+        "all if left out",
     )
 
 
@@ -129,6 +129,18 @@ class ScheduleList(BaseModel):
     """The schedules, the oldest first."""
 
     schedules: list[ScheduleAnswer]
+
+
+class RecipeBody(RootModel[dict[str, Any]]):
+    """A recipe: what a model learns from, how, and when."""
+
+
+class RecipeAnswer(BaseModel):
+    """The recipe of a model."""
+
+    model: str
+    recipe: dict[str, Any]
+    changed: str
 
 
 class UploadedFileList(BaseModel):

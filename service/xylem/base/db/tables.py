@@ -28,6 +28,8 @@ jobs                   a row for each job, those that have ended too (`xylem.adm
                        seconds since 1970; `claim` is a secret of the worker that has the job until
                        `lease_until`; `traceparent` is the span of the request that made it
 schedules              a row for each schedule of jobs (`xylem.admin.jobs.schedules`)
+recipes                a row for each model that learns by a recipe: a JSON object
+                       (`xylem.workflows.recipe`)
 key_usage              for each hour since 1970, key and model what the key sent to the model
 job_totals             for each kind of jobs and each state in which they end: the number of jobs
                        and their total run time. These sums outlive the jobs
@@ -231,6 +233,13 @@ SCHEDULES = _table(
     Column("created", Float, nullable=False),
 )
 
+RECIPES = _table(
+    "recipes",
+    Column("model", String(64), primary_key=True),
+    Column("recipe", Text, nullable=False),
+    Column("changed", Float, nullable=False),
+)
+
 JOB_TOTALS = _table(
     "job_totals",
     Column("kind", String(32), nullable=False),
@@ -298,11 +307,12 @@ def migrate(connection: Connection) -> None:
     if number < len(STEPS):
         connection.execute(delete(SCHEMA_VERSION))
         connection.execute(insert(SCHEMA_VERSION).values(number=len(STEPS)))
-    KEY_USAGE.create(connection, checkfirst=True)  # which a database of this schema may lack
+    for table in (KEY_USAGE, RECIPES):  # which a database of this schema may lack
+        table.create(connection, checkfirst=True)
     for column in ADDED:
-        table = column.table.name
+        name = column.table.name
         if column.name not in {
-            present_column["name"] for present_column in inspect(connection).get_columns(table)
+            present_column["name"] for present_column in inspect(connection).get_columns(name)
         }:
             kind = column.type.compile(connection.dialect)
-            connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}"))
+            connection.execute(text(f"ALTER TABLE {name} ADD COLUMN {column.name} {kind}"))

@@ -70,6 +70,18 @@ class AsyncAdmin(AsyncBase):
         """
         return await self._submit("vocabulary", model=model, vocabulary=vocabulary, **fields)
 
+    async def learn(self, model: str, **fields: Any) -> Job:
+        """Submit a run of the recipe of a model, with what is new."""
+        return await self._submit("learn", model=model, **fields)
+
+    async def recipe(self, model: str) -> JsonObject:
+        """Return the recipe of a model."""
+        return await self.call("GET", admin_path(model, "/recipe"))
+
+    async def set_recipe(self, model: str, recipe: Mapping[str, Any]) -> JsonObject:
+        """Replace the recipe of a model; its files are names below the data directory."""
+        return await self.call("PUT", admin_path(model, "/recipe"), **recipe)
+
     async def tune(self, model: str, data: str, **fields: Any) -> Job:
         """Submit a tuning of thresholds on a file of the data directory.
 

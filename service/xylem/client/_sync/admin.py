@@ -68,6 +68,18 @@ class Admin(Base):
         """
         return self._submit("vocabulary", model=model, vocabulary=vocabulary, **fields)
 
+    def learn(self, model: str, **fields: Any) -> Job:
+        """Submit a run of the recipe of a model, with what is new."""
+        return self._submit("learn", model=model, **fields)
+
+    def recipe(self, model: str) -> JsonObject:
+        """Return the recipe of a model."""
+        return self.call("GET", admin_path(model, "/recipe"))
+
+    def set_recipe(self, model: str, recipe: Mapping[str, Any]) -> JsonObject:
+        """Replace the recipe of a model; its files are names below the data directory."""
+        return self.call("PUT", admin_path(model, "/recipe"), **recipe)
+
     def tune(self, model: str, data: str, **fields: Any) -> Job:
         """Submit a tuning of thresholds on a file of the data directory.
 

@@ -42,12 +42,14 @@ from xylem.extras.search.search_space import (
     start_of,
 )
 from xylem.vocabulary import featurizer_of
-from xylem.workflows import HELD_OUT_PARTS, TrainRequest, from_json, train_dataset, valid_figures
+from xylem.workflows import TrainRequest, from_json, train_dataset, valid_figures
 from xylem_store import build_names, model_of
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.trial import FrozenTrial
+
+HELD_OUT_PARTS = 5  # one part of the rows is held out, unless there are folds
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@5")
 FOLDS_MAX = 20

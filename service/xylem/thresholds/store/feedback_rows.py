@@ -64,18 +64,6 @@ def add_rows(connection: Connection, model: str, rows: Sequence[tuple[bytes, byt
         )
 
 
-def newest_number(connection: Connection) -> int:
-    """Return the number of the newest row, 0 if there is none."""
-    return connection.execute(select(func.max(_R.number))).scalar_one() or 0
-
-
-def count_after(connection: Connection, models: Collection[str], number: int) -> int:
-    """Return how many rows of the models have a higher number and are still stored."""
-    return connection.execute(
-        select(func.count()).where(_R.model.in_(models), _R.number > number)
-    ).scalar_one()
-
-
 class FeedbackRows:
     """The rows of feedback in a database. Thread-safe; calls block, and raise DatabaseUnavailable.
 
@@ -96,6 +84,18 @@ class FeedbackRows:
         trimming = Repeating("feedback-rows", self.trim, TRIM_SECONDS, at_once=True)
         self.start = trimming.start
         self.close = trimming.stop
+
+    @staticmethod
+    def newest_number(connection: Connection) -> int:
+        """Return the number of the newest row, 0 if there is none."""
+        return connection.execute(select(func.max(_R.number))).scalar_one() or 0
+
+    @staticmethod
+    def count_after(connection: Connection, models: Collection[str], number: int) -> int:
+        """Return how many rows of the models have a higher number and are still stored."""
+        return connection.execute(
+            select(func.count()).where(_R.model.in_(models), _R.number > number)
+        ).scalar_one()
 
     def span(self, model: str, days: int | None = None, until: float | None = None) -> Span:
         """Return the period of the last `days` before `until` (default: now).

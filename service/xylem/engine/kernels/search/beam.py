@@ -137,7 +137,9 @@ def _score_level(
     n_done = 0
     while n_done < n_level and not work.stop[0]:
         first = n_done
-        round_end = end_of_round(search, n_trees, n_done, n_level) if in_rounds else n_level
+        round_end = n_level
+        if in_rounds:
+            round_end = end_of_round(search, n_trees, end - begin, n_done, n_level)
         if n_done > 0 and n_trees > 1:
             for lane in range(0, (end - begin) * n_trees, n_trees):
                 drop_needless(parts, lane, n_done)

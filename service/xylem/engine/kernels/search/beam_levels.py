@@ -7,8 +7,8 @@ labels that pass are found.
 In one tree no label is better than a node above it. Once top_r labels are known that are better
 than a node, that node cannot lead to an answer. So a level whose nodes have leaves is scored in two
 *rounds*: first its best nodes, then those of the other nodes that are no worse than the worst of
-the top_r labels known by then. The answers are the same as without rounds. For the rounds of an
-ensemble see `beam_means`.
+the top_r labels known by then. The answers are the same as without rounds. A single row has more
+rounds, of two nodes each. For the rounds of an ensemble see `beam_means`.
 
 The level before the last one has two rounds, too. Between them some nodes of the last level are
 scored, so that labels are known by which the second round is judged (`look_ahead`).
@@ -153,6 +153,9 @@ _LABELS_A_LANE = 2
 several trees (measured on label trees).
 """
 
+_NODES_OF_A_ROW = 2
+"""Each further round of a single row in one tree has so many nodes (measured on label trees)."""
+
 # stands in `left_out` for a key of -inf: there -inf means that no node was left out
 _LEAST = np.finfo(np.float32).min
 
@@ -208,14 +211,16 @@ def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace)
 
 
 @inlined
-def end_of_round(search: Search, n_trees: int, n_done: int, n_level: int) -> int:
+def end_of_round(search: Search, n_trees: int, n_rows: int, n_done: int, n_level: int) -> int:
     """Return where the next round ends among a lane's n_level nodes, if `n_done` have been scored.
 
-    Rounds of one node each would score the fewest nodes; but a block reads its chunks once a round,
-    so there are only two.
+    Short rounds score the fewest nodes. But a block reads its chunks once a round, and an ensemble
+    computes means after a round, so there are only two, unless it is one row of one tree.
     """
-    n_labels = _LABELS_A_NODE if n_trees == 1 else _LABELS_A_LANE
-    return n_level if n_done > 0 else (search.top_r + n_labels - 1) // n_labels
+    if n_done == 0:
+        n_labels = _LABELS_A_NODE if n_trees == 1 else _LABELS_A_LANE
+        return (search.top_r + n_labels - 1) // n_labels
+    return n_done + _NODES_OF_A_ROW if n_trees == 1 and n_rows == 1 else n_level
 
 
 @inlined

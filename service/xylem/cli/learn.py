@@ -1,0 +1,216 @@
+"""`xylem learn` and `xylem models recipe`: a model that learns again from what is new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from typer import Option
+
+from xylem.base import BadParameter, n_threads, opened_database
+from xylem.cli.aliases import store_to_publish
+from xylem.cli.combine import Language
+from xylem.cli.console import (
+    mebibytes,
+    print_facts,
+    print_json,
+    print_result,
+    print_table,
+    progress,
+)
+from xylem.cli.labels import BY_URI, KeyKind
+from xylem.cli.options import (
+    DEFAULT_STORE,
+    FORMATS,
+    Json,
+    ModelName,
+    ParameterItems,
+    StoreDir,
+    Table,
+    Threads,
+    grouped,
+)
+from xylem.cli.places import Place, opened_place
+
+if TYPE_CHECKING:
+    from xylem.admin import Schedules
+    from xylem.base import Database, Settings
+    from xylem.workflows import Recipe
+
+app = typer.Typer(help="Recipes: a part of `xylem models`.")
+
+
+class Sources(NamedTuple):
+    """The options for what is learnt; without any the recipe of the model is repeated."""
+
+    vocabulary: Annotated[
+        Path | None, Option(metavar="FILE", help="Concepts with their names: SKOS, .tsv or .csv.")
+    ] = None
+    data: Annotated[
+        list[Path] | None,
+        Option(
+            "--data",
+            metavar="FILE",
+            help="Documents like those that will come, with their concepts: they teach all parts, "
+            f"and a tenth of them judges; may repeat. {FORMATS}.",
+        ),
+    ] = None
+    titles: Annotated[
+        list[Path] | None,
+        Option(
+            "--titles",
+            metavar="FILE",
+            help="Many weak rows, such as titles: they teach a member of their own; may repeat.",
+        ),
+    ] = None
+    language: Language = None
+    key_kind: KeyKind = BY_URI
+    feedback_weight: Annotated[
+        float, Option(metavar="NUMBER", help="How much a stored row of feedback counts.")
+    ] = 1.0
+    recipe: Annotated[
+        Path | None, Option(metavar="FILE", help="A recipe as TOML, instead of these options.")
+    ] = None
+
+
+@grouped
+def learn(
+    model: ModelName,
+    sources: Sources,
+    table: Table,
+    parameters: ParameterItems = None,
+    threads: Threads = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Learn from a vocabulary, documents, weak rows and corrections; publish a combined version.
+
+    The options become the recipe of the model, which the database keeps. Without them its recipe is
+    repeated, with what is new: other rows in its files, corrections, a changed vocabulary. The same
+    tenth of the documents is always held out, to measure the old version and the new one. Needs the
+    extra sklearn.
+    """
+    from xylem.admin import Schedules
+    from xylem.base import read_settings
+    from xylem.thresholds import FeedbackRows, ThresholdDatabase
+    from xylem.workflows import LearnRequest, Recipe, learn_and_publish
+
+    settings = read_settings(store=store)
+    model_store = store_to_publish(store, "xylem learn")
+    model_store.prepare()
+    with opened_database(store, create=True) as database, progress(json) as show:
+        schedules = Schedules(database, settings)
+        if (new_recipe := _recipe_of(sources, table, parameters)) is not None:
+            schedules.set_recipe(model, new_recipe.model_dump(mode="json"))
+        recipe = Recipe.from_json(schedules.recipe(model)["recipe"])
+        rows = FeedbackRows(database, settings)
+        span = rows.span(model, recipe.feedback_days)
+        request = LearnRequest(
+            recipe=recipe,
+            files={name: (settings.data_dir or Path()) / name for name in recipe.files},
+            feedback=list(rows.lines(span)),
+            until=span.until,
+            threads=n_threads(threads),
+        )
+        thresholds = ThresholdDatabase(database)
+        report = learn_and_publish(model_store, model, request, thresholds, show)
+    if json:
+        print_json(report)
+        return
+    _print(report, store)
+
+
+def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> Recipe | None:
+    """Return the recipe of the options or of a file; None if there are neither."""
+    from xylem.base import scalar_of, split_items
+    from xylem.workflows import Recipe
+
+    if sources.recipe is not None:
+        if sources.vocabulary or sources.data or sources.titles or parameters:
+            raise BadParameter("--recipe cannot be used with options that a recipe has")
+        return Recipe.read(sources.recipe)
+    if sources.vocabulary is None or not sources.data:
+        if sources.vocabulary or sources.data or sources.titles:
+            raise BadParameter("expected --vocabulary and --data together, found one of them")
+        return None
+    files = {"judge": sources.data, "members": sources.titles or []}
+    reading = {name: value for name, value in table._asdict().items() if value}
+    return Recipe.from_json(
+        {
+            "vocabulary": str(sources.vocabulary.resolve()),
+            "language": sources.language,
+            "key_kind": sources.key_kind,
+            "sources": [
+                {"file": str(path.resolve()), "role": role}
+                for role, paths in files.items()
+                for path in paths
+            ],
+            "reading": reading,
+            "parameters": {
+                name: scalar_of(text) for name, text in split_items(parameters or ()).items()
+            },
+            "feedback_weight": sources.feedback_weight,
+        }
+    )
+
+
+def _print(report: dict[str, Any], store: Path) -> None:
+    """Print the report of a run: rows, figures, concepts, and whether it was promoted and why."""
+    uses = ("rows", "learnt", "members", "held_out", "left_out")
+    rows = [
+        [source["source"], *(f"{source[use]:,}" for use in uses)] for source in report["sources"]
+    ]
+    print_table("Rows", ["", *(use.replace("_", " ") for use in uses)], rows)
+    for name in ("judges", "corrections"):
+        part = report[name]
+        table = [
+            [
+                figure,
+                *(f"{change['a']:.1f}  {change['b']:.1f}".split("  ")),
+                f"{change['low']:+.1f} to {change['high']:+.1f}",
+            ]
+            for figure, change in part["figures"].items()
+        ]
+        if table:
+            heading = f"{part['rows']:,} {name}, held out; percent"
+            print_table(heading, ["", "before", "now", "interval of the change"], table)
+    concepts = report["concepts"]
+    promotion = report["promotion"]
+    facts = {
+        "concepts learnt": f"{concepts['learnt']:,}, {concepts['new']:,} for the first time",
+        "concepts found by their names alone": f"{concepts['by_name']:,}",
+        "labels that are never answered": f"{concepts['never']:,}",
+        "latest": "moves" if promotion["promoted"] else "stays",
+        "because": "; ".join(promotion["reasons"]),
+        "model": mebibytes(report["model_bytes"]),
+    }
+    facts |= {f"warning {i + 1}": text for i, text in enumerate(report["fit"]["warnings"])}
+    print_facts(f"Published {report['model']}@{report['version']} in {store}", facts)
+
+
+def _local(database: Database, settings: Settings) -> Schedules:
+    from xylem.admin import Schedules
+
+    return Schedules(database, settings)
+
+
+@app.command()
+@grouped
+def recipe(
+    context: typer.Context,
+    model: ModelName,
+    place: Place,
+    file: Annotated[
+        Path | None, Option("--set", metavar="FILE", help="Replace the recipe by one in TOML.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show the recipe of a model, or replace it; the next run of xylem learn repeats it."""
+    from xylem.workflows import Recipe
+
+    with opened_place(context, place, _local, create=file is not None) as schedules:
+        if file is not None:
+            schedules.set_recipe(model, Recipe.read(file).model_dump(mode="json"))
+        facts = schedules.recipe(model)
+    print_result(json, Recipe.from_json(facts["recipe"]).as_toml.rstrip(), **facts)

@@ -1,0 +1,417 @@
+"""`xylem learn`: from a vocabulary, indexed texts and corrections to a published combined model.
+
+A run is a list of steps, each a function that takes the work so far and returns it with what the
+step has made, as in `train`. It can be repeated: the same rows judge each version, whatever rows
+come in between.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xylem.base import BadData, Dataset, OnProgress, SparseRows, no_progress
+from xylem.datasets import renumbered
+from xylem.engine import PredictOptions, make_predictor
+from xylem.evaluation import (
+    RESAMPLES,
+    USUAL_EMPTY,
+    Labelled,
+    ModelAnswers,
+    PredictedRows,
+    compare_answers,
+    labelled_dataset,
+)
+from xylem.thresholds import ThresholdDatabase, request_of
+from xylem.trainers import matrix_of
+from xylem.vocabulary import (
+    CombineRequest,
+    combine_dataset,
+    featurizer_of,
+    read_concepts,
+    read_label_info,
+)
+from xylem.workflows.evaluate import TOP_R
+from xylem.workflows.learning_rows import LearningRows, dataset_of, read_learning_rows
+from xylem.workflows.recipe import Recipe
+from xylem.workflows.train import parent_in, train_dataset
+from xylem.workflows.training_work import MADE_LATER
+from xylem.workflows.tuning import tune
+from xylem_store import (
+    FEEDBACK,
+    LABEL_COUNTS,
+    LATEST,
+    REPORT,
+    Bools,
+    Conflict,
+    Draft,
+    FileSystem,
+    Manifest,
+    Model,
+    Store,
+    StoreError,
+    StoreUnwritable,
+    all_names,
+    check_model,
+    json_array,
+    locked,
+    model_of,
+    origin_arrays,
+    read_report,
+)
+
+# with fewer held-out documents nothing is measured: one would be three points of P@1
+JUDGES_MIN = 30
+
+# a held-out document with such a cosine to a row that was learnt does not judge (ADR 25)
+ALIKE = 0.6
+
+NAMES_MAX = 20  # at most so many concepts are named in a report
+
+_COMPARED = 500  # held-out documents that are compared with all rows at a time
+
+
+class LearnRequest(NamedTuple):
+    """A run of a recipe.
+
+    files     the path of each file of the recipe, by its name there
+    feedback  the lines of the rows of feedback, the oldest first
+    until     when they were read, in seconds since 1970
+    job       the id of the job that runs it: for a job one version is published
+    """
+
+    recipe: Recipe
+    files: Mapping[str, Path]
+    feedback: Sequence[bytes] = ()
+    until: float = 0.0
+    threads: int = 1
+    job: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnWork:
+    """A run, and what its steps have made so far.
+
+    rows      that teach, and that judge
+    old       the version that `latest` names; None: there is none, or it cannot be opened
+    member    the member that was trained on documents
+    report    what the run reports, and a version stores
+    draft     what will be published
+    manifest  of the published version
+    """
+
+    store: Store
+    model: str
+    request: LearnRequest
+    on_progress: OnProgress
+    database: ThresholdDatabase
+    rows: LearningRows = MADE_LATER
+    old: Model | None = None
+    member: Model = MADE_LATER
+    report: dict[str, Any] = field(default_factory=dict)
+    draft: Draft = MADE_LATER
+    manifest: Manifest = MADE_LATER
+
+
+def learn_and_publish(
+    store: Store,
+    model: str,
+    request: LearnRequest,
+    database: ThresholdDatabase,
+    on_progress: OnProgress = no_progress,
+) -> dict[str, Any]:
+    """Run the recipe of a model, publish what it has learnt, and return the report of the version.
+
+    The report has
+
+    sources     for each file, and feedback: its rows, and how many of them teach documents
+                ("learnt"), teach a member ("members"), are held out ("held_out"), or are older rows
+                of a text, or blank ("left_out")
+    judges      how many documents judge, and how many were left out because they have a twin
+    figures     for each figure of the old and the new version: "a", "b", the difference and its
+                interval; without an old version a is 0. Empty if they cannot be measured
+    corrections the same of the held-out corrections
+    concepts    the numbers of concepts "learnt", learnt for the first time ("new", and some of
+                them in "new_names"), found "by_name" alone, and labels that are "never" answered
+    promotion   whether `latest` moves, and the reasons
+
+    What is served goes on until the new version is whole. Raises BadInput, StoreError, and Conflict
+    if another run of this model is under way.
+    """
+    check_model(model)
+    missing = [
+        name
+        for name in request.recipe.files
+        if "*" not in name and not request.files.get(name, Path("missing file")).exists()
+    ]
+    if missing:
+        raise BadData(
+            f"{model}: expected the files of its recipe to be there and to be read, found not: "
+            f"{', '.join(missing)}"
+        )
+    store.prepare()
+    work = LearnWork(
+        store=store, model=model, request=request, on_progress=on_progress, database=database
+    )
+    with _alone(store, model):
+        for step in STEPS:
+            work = step(work)
+    return {
+        "model": model,
+        "version": work.manifest.version,
+        "model_bytes": work.manifest.model_bytes,
+        "labels": work.manifest.n_labels,
+        "baseline": work.old and work.old.manifest.version,
+        "metrics": dict(work.manifest.metrics),
+        **work.report,
+    }
+
+
+@contextlib.contextmanager
+def _alone(store: Store, model: str) -> Iterator[None]:
+    """Let one run of a model work at a time. Raises Conflict; the lock ends with its process."""
+    directory = store.root / "learning" / model
+    directory.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(FileSystem(), directory, 0.0))
+        except StoreUnwritable:
+            raise Conflict(
+                f"{model}: expected one run of its recipe at a time, found another under way"
+            ) from None
+        yield
+
+
+def read_rows(work: LearnWork) -> LearnWork:
+    """Read the rows, and hold a tenth of the documents out."""
+    request = work.request
+    rows = read_learning_rows(request.recipe, request.files, request.feedback, work.on_progress)
+    return replace(work, rows=rows, report={"sources": rows.sources})
+
+
+def fit_members_and_ranker(work: LearnWork) -> LearnWork:
+    """Train a member on documents, one on weak rows, and fit a ranker to candidates by folds."""
+    request = work.request
+    recipe = request.recipe
+    concepts = read_concepts(request.files[recipe.vocabulary], recipe.language, recipe.key_kind)
+    dataset = dataset_of(work.rows.documents)
+    weights = {row.text: row.weight for row in work.rows.documents}
+    training = recipe.training(request.threads)
+
+    def train(part: Dataset) -> Draft:
+        """Train on documents with their weights, which the ranker does not take."""
+        assert part.texts is not None
+        of_rows = np.array([weights[text] for text in part.texts], np.float32)
+        if (of_rows != 1).any():
+            part = replace(part, labels=part.labels.weighed(of_rows)).with_weight()
+        return train_dataset(part, training, work.on_progress)
+
+    members = [_member(train(dataset), "documents")]
+    if work.rows.weak:
+        rows = dataset_of(work.rows.weak)
+        members.append(_member(train_dataset(rows, training, work.on_progress), "members"))
+    combination = CombineRequest(
+        members=(),
+        data=Path(),
+        vocabulary=request.files[recipe.vocabulary],
+        language=recipe.language,
+        key_kind=recipe.key_kind,
+        candidates=recipe.candidates,
+        beam_width=recipe.beam_width,
+        trainer_of=lambda member, _: train if member is members[0] else None,
+        seed=recipe.seed,
+    )
+    near = dataset if recipe.near else None
+    draft, fitted = combine_dataset(members, concepts, dataset, near, combination, work.on_progress)
+    names = ("rows", "ranker", "combined", "members", "rerank", "beam_width", "warnings")
+    report = {**work.report, "fit": {name: fitted[name] for name in names if name in fitted}}
+    return replace(work, member=members[0], draft=draft, report=report)
+
+
+def _member(draft: Draft, name: str) -> Model:
+    """Return a member that was trained here, under a name that explanations show."""
+    model = model_of(draft)
+    return replace(model, manifest=replace(model.manifest, model=name, version=1))
+
+
+def measure(work: LearnWork) -> LearnWork:
+    """Measure the old version and the new one on the same held_rows-out documents."""
+    old: Model | None = None
+    with contextlib.suppress(StoreError):
+        old = work.store.open(work.model, LATEST)
+    new = model_of(work.draft)
+    report = {**work.report}
+    # the features of names, which the combination has too, would make all rows alike
+    featurizer = featurizer_of(work.member)
+    training_rows = featurizer.transform_dataset(dataset_of(work.rows.documents))
+    for name, held_rows in (("judges", work.rows.judges), ("corrections", work.rows.corrections)):
+        facts: dict[str, Any] = {"rows": len(held_rows), "twins": 0, "figures": {}}
+        report[name] = facts
+        if not held_rows:
+            continue
+        dataset = dataset_of(held_rows)
+        is_alone = ~_have_twins(featurizer.transform_dataset(dataset), training_rows)
+        facts["twins"] = int((~is_alone).sum())
+        facts["rows"] -= facts["twins"]
+        if facts["rows"]:
+            dataset = dataset.take(np.flatnonzero(is_alone))
+            facts["figures"] = _compare(old, new, dataset, work)
+    report["concepts"] = _concepts(old, work)
+    return replace(work, old=old, report=report)
+
+
+def _labelled(model: Model, dataset: Dataset) -> Labelled:
+    return labelled_dataset(renumbered(dataset, model.labels), featurizer_of(model))
+
+
+def _have_twins(rows: SparseRows, learnt: SparseRows) -> Bools:
+    """Return which rows have a cosine of at least ALIKE to a row that was learnt, bool[n]."""
+    unit_rows, unit_learnt = (
+        matrix.multiply(1 / np.maximum(np.sqrt(matrix.multiply(matrix).sum(1)), 1e-9)[:, None])
+        for matrix in map(matrix_of, (rows, learnt))
+    )
+    cosines = [
+        (unit_rows.tocsr()[first : first + _COMPARED] @ unit_learnt.T).max(1).toarray().ravel()
+        for first in range(0, rows.n_rows, _COMPARED)
+    ]
+    return np.concatenate(cosines) >= ALIKE
+
+
+def _compare(
+    old: Model | None, new: Model, dataset: Dataset, work: LearnWork
+) -> dict[str, dict[str, float]]:
+    """Return each figure of both versions on rows, with the interval of its difference.
+
+    Without an old version the difference is the figure of the new one.
+    """
+    labelled = _labelled(new, dataset)
+    nothing = PredictedRows(np.zeros(dataset.n_rows + 1, np.int64), np.empty(0, np.int32))
+    answers = [ModelAnswers(nothing, labelled.truth, None, np.empty(0, np.int64))]
+    for version in (new,) if old is None else (old, new):
+        of_version = _labelled(version, dataset)
+        predicted = make_predictor(version).predict(
+            of_version.rows, PredictOptions(top_r=TOP_R), work.request.threads
+        )
+        ranked = PredictedRows(predicted.ptr, predicted.labels)
+        answers.append(ModelAnswers(ranked, of_version.truth, None, np.empty(0, np.int64)))
+    a, b = answers[-2:]
+    differences = compare_answers(
+        a, b, USUAL_EMPTY, RESAMPLES, 0, lambda done: work.on_progress("measure", done, RESAMPLES)
+    )
+    return {name: difference._asdict() for name, difference in differences.items()}
+
+
+def _concepts(old: Model | None, work: LearnWork) -> dict[str, Any]:
+    """Return how many concepts were learnt, are new, or are found by their names alone."""
+    counts = work.draft.extra[LABEL_COUNTS]
+    names = all_names(work.draft.labels)
+    learnt = {name for name, count in zip(names, counts.tolist(), strict=True) if count}
+    learnt_before = set[str]()
+    if old is not None and LABEL_COUNTS in old.arrays:
+        old_counts = old.arrays[LABEL_COUNTS].tolist()
+        learnt_before = {
+            name for name, n in zip(all_names(old.labels), old_counts, strict=True) if n
+        }
+    new_names = sorted(learnt - learnt_before)
+    rows = (*work.rows.documents, *work.rows.judges, *work.rows.corrections)
+    unanswered = {label for row in rows for label in row.labels}.difference(names)
+    return {
+        "learnt": len(learnt),
+        "new": len(new_names),
+        "new_names": new_names[:NAMES_MAX],
+        "by_name": len(names) - len(learnt),
+        "never": len(unanswered),
+    }
+
+
+def decide(work: LearnWork) -> LearnWork:
+    """Decide whether `latest` moves: what cannot be measured promotes a first version alone."""
+    rule = work.request.recipe.promotion
+    judges = {**work.report["judges"]}
+    promoted = not work.store.versions(work.model)
+    reasons = ["it is the first version of the model"] if promoted else []
+    if judges["rows"] < JUDGES_MIN:
+        judges["figures"] = {}
+        reasons.append(
+            f"expected at least {JUDGES_MIN} held-out documents to measure on, found "
+            f"{judges['rows']}: nothing is measured"
+        )
+    elif not promoted and (rule is None or work.old is None):
+        missing = "a version that can be opened" if rule else "a rule of promotion in the recipe"
+        reasons.append(f"expected {missing}, found none")
+    elif not promoted and rule is not None:
+        figure = judges["figures"][rule.metric]
+        promoted = figure["difference"] >= rule.least_change - 1e-9
+        reasons.append(
+            f"{rule.metric}: expected a change of at least {rule.least_change:+g}, found "
+            f"{figure['difference']:+.2f}, from {figure['a']:.2f} to {figure['b']:.2f}, with an "
+            f"interval of {figure['low']:+.2f} to {figure['high']:+.2f}"
+        )
+    promotion = {"promoted": promoted, "reasons": reasons}
+    return replace(work, report={**work.report, "judges": judges, "promotion": promotion})
+
+
+def publish(work: LearnWork) -> LearnWork:
+    """Publish the draft with its report and recipe; `latest` stays, unless it is the first one."""
+    request = work.request
+    work.on_progress("publish", 0, 1)
+    origin = {
+        "parent": parent_in(work.store, work.model),
+        "job": request.job,
+        "recipe": request.recipe.without_paths,
+        FEEDBACK: {work.model: request.until} if request.until else {},
+    }
+    report = {**read_report(work.draft.extra), "learning": work.report}
+    arrays = {REPORT: json_array(REPORT, report), **origin_arrays(origin, request.job)}
+    metrics = {name: figure["b"] for name, figure in work.report["judges"]["figures"].items()}
+    draft = replace(work.draft, metrics=metrics, extra={**work.draft.extra, **arrays})
+    manifest = work.store.publish(work.model, draft, latest=False)
+    work.on_progress("publish", 1, 1)
+    return replace(work, manifest=manifest)
+
+
+def tune_thresholds(work: LearnWork) -> LearnWork:
+    """Tune thresholds on the held-out documents, if the recipe has an aim for them."""
+    objective = work.request.recipe.thresholds
+    if objective is None or not work.rows.judges:
+        return work
+    version = work.store.open(work.model, work.manifest.version)
+    labelled = _labelled(version, dataset_of(work.rows.judges))
+    options = request_of(None, Path(), None, "zero", objective=objective)
+    (outcome,) = tune(version, options, work.on_progress, labelled)
+    work.database.save(work.model, work.manifest.version, outcome.tuned, version.manifest.digest)
+    return work
+
+
+def promote(work: LearnWork) -> LearnWork:
+    """Let `latest` name the version if it was decided so, and give the model its label info."""
+    promotion = work.report["promotion"]
+    present = work.store.alias(work.model, LATEST).version
+    if work.old is not None and present != work.old.manifest.version:
+        fault = f"{LATEST} moved to {present} while the versions were compared"
+        promotion = {"promoted": False, "reasons": [fault]}
+    if promotion["promoted"]:
+        recipe = work.request.recipe
+        work.store.put_label_info(
+            work.model,
+            read_label_info(
+                work.request.files[recipe.vocabulary], recipe.key_kind, recipe.language
+            ),
+        )
+        work.store.promote(work.model, work.manifest.version)
+    return replace(work, report={**work.report, "promotion": promotion})
+
+
+STEPS = (
+    read_rows,
+    fit_members_and_ranker,
+    measure,
+    decide,
+    publish,
+    tune_thresholds,
+    promote,
+)
+"""The steps of a run, in their order."""

@@ -1,0 +1,162 @@
+"""A recipe is run again and again: which rows teach and judge, and what is promoted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.helpers.combined_models import NAMES
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.distinct_documents import distinct_documents
+
+from xylem.base.db.of_store import opened_database
+from xylem.base.errors import BadData, BadParameter
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.workflows import learn as learning
+from xylem.workflows.learn import LearnRequest, learn_and_publish
+from xylem.workflows.learning_rows import digest_of
+from xylem.workflows.recipe import Recipe
+from xylem_store.errors import Conflict
+from xylem_store.origin import read_origin, read_report
+from xylem_store.store import Store
+
+
+def recipe_in(home: Path, n: int = 340, **fields: Any) -> Recipe:
+    """A recipe with documents of six concepts of seven, and their names in another file."""
+    names = home / "names.csv"
+    names.write_text("uri,label_en\n" + "".join(f"l{i},{name}\n" for i, name in enumerate(NAMES)))
+    data = write_lines(home / "documents.jsonl", distinct_documents(n, 1))
+    values = {
+        "vocabulary": str(names),
+        "language": "en",
+        "sources": [{"file": str(data)}],
+        "parameters": {"features.kind": "tfidf"},
+        "beam_width": 5,
+        "near": False,
+    }
+    return Recipe.from_json({**values, **fields})
+
+
+def run(store: Store, recipe: Recipe, feedback: list[dict[str, Any]] | None = None) -> Any:
+    """Run a recipe with rows of feedback; return the report."""
+    lines = [json.dumps(row).encode() for row in feedback or []]
+    request = LearnRequest(recipe, {name: Path(name) for name in recipe.files}, lines, until=7.0)
+    with opened_database(store.root, create=True) as database:
+        return learn_and_publish(store, "m", request, ThresholdDatabase(database))
+
+
+def test_a_second_run_learns_what_is_new_beside_the_first(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    titles = write_lines(tmp_path / "titles.jsonl", distinct_documents(60, 3))
+    sources = [
+        {"file": str(tmp_path / "documents.jsonl")},
+        {"file": str(titles), "role": "members"},
+    ]
+    recipe = recipe_in(tmp_path, sources=sources, thresholds="instance")
+    first = run(store, recipe)
+    assert first["promotion"] == {
+        "promoted": True,
+        "reasons": ["it is the first version of the model"],
+    }
+    judge, weak, feedback = first["sources"]
+    assert judge["learnt"] + judge["held_out"] + judge["left_out"] == 340
+    assert (weak["members"], feedback["rows"]) == (60, 0)
+    figure = first["judges"]["figures"]["F1@5"]
+    assert figure["a"] == 0 < figure["low"] < figure["b"] == figure["difference"]
+    assert (first["concepts"]["new"], first["concepts"]["by_name"]) == (6, 1)
+
+    corrected = [{"event_id": str(i), **row} for i, row in enumerate(distinct_documents(40, 9))]
+    corrected[0]["labels"] = ["l6"]
+    second = run(store, recipe, corrected)
+    assert second["judges"]["rows"] == first["judges"]["rows"]
+    assert second["judges"]["figures"]["F1@5"]["a"] == pytest.approx(figure["b"])
+    feedback = second["sources"][2]
+    assert feedback["learnt"] + feedback["held_out"] == 40
+    assert second["corrections"]["rows"] + second["corrections"]["twins"] == feedback["held_out"]
+    assert (second["concepts"]["new_names"], second["concepts"]["by_name"]) == (["l6"], 0)
+    assert second["promotion"]["reasons"][0].startswith("F1@5: expected a change of at least -0.5")
+
+    arrays = store.open("m", 2).arrays
+    assert read_report(arrays)["learning"]["judges"] == second["judges"]
+    origin = read_origin(arrays)
+    assert origin["recipe"]["vocabulary"] == "names.csv" and origin["feedback"] == {"m": 7.0}
+    assert str(tmp_path) not in json.dumps(origin)
+    with opened_database(store.root) as database:
+        tuned = ThresholdDatabase(database).load("m", 2)
+    assert tuned is not None and tuned.aim.objective == "instance"
+
+
+def test_too_few_documents_judge_nothing_and_promote_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    recipe = recipe_in(tmp_path, n=150)
+    first, second = (run(store, recipe) for _ in range(2))
+    assert first["promotion"]["promoted"] and not second["promotion"]["promoted"]
+    (reason,) = second["promotion"]["reasons"]
+    assert reason.startswith("expected at least 30 held-out documents to measure on, found 2")
+    assert (second["version"], store.resolve("m"), second["metrics"]) == (2, 1, {})
+
+
+def test_a_worse_version_is_published_and_not_promoted(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    run(store, recipe_in(tmp_path))
+    rule = {"metric": "P@1", "least_change": 90.0}
+    report = run(store, recipe_in(tmp_path, promotion=rule))
+    assert not report["promotion"]["promoted"] and report["version"] == 2
+    assert store.resolve("m") == 1
+
+
+def test_twins_of_learnt_rows_do_not_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "ALIKE", 0.0)
+    report = run(Store(tmp_path / "store"), recipe_in(tmp_path))
+    assert report["judges"]["rows"] == 0 < report["judges"]["twins"]
+
+
+def test_the_newest_labels_of_a_text_win() -> None:
+    assert digest_of(" An  apple TREE\n") == digest_of("an apple tree")
+
+
+def test_a_run_that_cannot_begin_leaves_what_is_served(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    recipe = recipe_in(tmp_path)
+    run(store, recipe)
+    with learning._alone(store, "m"), pytest.raises(Conflict, match="one run of its recipe"):
+        run(store, recipe)
+    (tmp_path / "documents.jsonl").unlink()
+    with pytest.raises(BadData, match=r"found not: .*documents.jsonl"):
+        run(store, recipe)
+    other = recipe_in(tmp_path)
+    Path(other.vocabulary).write_text("uri,label_en\nx,something else\n")
+    with pytest.raises(BadData, match="expected concepts that are labels of the members"):
+        run(store, other)
+    assert store.versions("m") == (1,) and store.resolve("m") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"recipe": 2}, "expected a recipe of format 1, found 2: a newer release wrote it"),
+        ({"sources": []}, "sources: expected at least 1 items, found 0"),
+        ({"sources": [{"file": "x", "role": "judges"}]}, "sources.0.role: expected 'judge' or"),
+        ({"colour": 1}, "colour"),
+        ({"parameters": {"trees": 0}}, "trees: expected an integer"),
+        ({"reading": {"text": "x"}}, "reading: expected only text_column"),
+        ({"cron": "0 3 * * 0", "rows": 5}, "cron: expected cron or rows, found both"),
+        ({"feedback_weight": -1}, "feedback_weight: expected a weight of 0"),
+    ],
+)
+def test_a_recipe_with_a_fault_is_refused(fields: dict[str, Any], fault: str) -> None:
+    values = {"vocabulary": "v.ttl", "sources": [{"file": "d.jsonl"}]}
+    with pytest.raises(BadParameter, match=fault.replace("*", r"\*")):
+        Recipe.from_json({**values, **fields})
+
+
+def test_a_recipe_in_a_file_names_files_beside_it(tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path, feedback_days=30, reading={"label_separator": "|"})
+    file = tmp_path / "recipe.toml"
+    file.write_text(recipe.as_toml)
+    assert Recipe.read(file) == recipe
+    file.write_text('vocabulary = "v.ttl"\nsources = [{file = "sub/d.jsonl"}]\n')
+    assert Recipe.read(file).files == [str(tmp_path / "v.ttl"), str(tmp_path / "sub/d.jsonl")]
+    file.write_text("vocabulary =")
+    with pytest.raises(BadData, match="expected TOML"):
+        Recipe.read(file)
