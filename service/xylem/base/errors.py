@@ -9,15 +9,15 @@ from typing import NamedTuple, Self
 
 
 class XylemError(Exception):
-    """An error that the service raises; the message says what was expected and what was found."""
+    """An error that the service raises; the message says what was expected and what was found.
+
+    public_message  for clients, if the message itself must not be shown to them; else None
+    headers         those of the answer that tells the error
+    """
 
     code = "error"
-
     public_message: str | None = None
-    """The message for clients, if the message itself must not be shown to them; else None."""
-
     headers: Mapping[str, str] = {}
-    """The headers of the answer that tells the error."""
 
     def __init_subclass__(cls, code: str | None = None) -> None:
         if code is not None:

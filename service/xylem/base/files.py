@@ -86,8 +86,7 @@ def file_system(url: str, **options: Any) -> tuple[Any, str]:
 def redacted_url(url: str) -> str:
     """Return a URL without its parts that may be secret: a user, a password, a query."""
     scheme, mark, location = url.partition("://")
-    place = location.partition("?")[0]
-    return f"{scheme}{mark}{place.rpartition('@')[2]}"
+    return f"{scheme}{mark}{location.partition('?')[0].rpartition('@')[2]}"
 
 
 def file_path(text: str) -> Path:

@@ -56,6 +56,8 @@ class Parameters(BaseModel):
 
     Making one raises BadParameter, whose `faults` are all that is wrong. Numbers are finite; an
     integer is taken for a float, nothing else is converted. A manifest stores `model_dump()`.
+
+    name_prefix  the prefix of the names in messages, where other parameters stand beside these
     """
 
     model_config = ConfigDict(
@@ -63,7 +65,6 @@ class Parameters(BaseModel):
     )
 
     name_prefix: ClassVar[str] = ""
-    """The prefix of the names in messages, where other parameters stand beside these."""
 
     def __init__(self, /, **values: Any) -> None:
         try:

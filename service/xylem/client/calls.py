@@ -33,8 +33,7 @@ class Target:
             parts = urlsplit("")
             host = port = None
         has_more = parts.query or parts.fragment or parts.username or parts.password
-        is_odd = has_more or _ODD.search(f"{host}{parts.path}")
-        if parts.scheme not in _PORTS or not host or is_odd:
+        if parts.scheme not in _PORTS or not host or has_more or _ODD.search(f"{host}{parts.path}"):
             redacted_url = re.sub(r"//[^/]*@", "//...@", str(url))
             raise ValueError(
                 f"url: expected http://HOST:PORT or https://HOST:PORT, found {redacted_url!r}"

@@ -42,8 +42,9 @@ class EventParser:
             raise BadAnswer(
                 f"expected events of at most {EVENT_BYTES_MAX} bytes, found a longer one"
             )
-        events = (self._read(block.decode("utf-8", "replace")) for block in blocks)
-        return [event for event in events if event is not None]
+        return list(
+            filter(None, (self._read(block.decode("utf-8", "replace")) for block in blocks))
+        )
 
     def restart(self) -> None:
         """Forget an incomplete event, because a new connection follows."""

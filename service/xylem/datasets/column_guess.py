@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from glob import escape
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 from xylem.base import BadData, TableColumns
@@ -144,8 +144,12 @@ def options_of(file: DataFile, columns: TableColumns) -> list[str]:
         ("--weight-column", columns.weight, ""),
         ("--quote", "" if columns.has_quotes else "none", ""),
     )
-    unusual = ((option, value) for option, value, usual in values if value not in ("", usual))
-    return list(chain.from_iterable(unusual))
+    return [
+        part
+        for option, value, usual in values
+        if value not in ("", usual)
+        for part in (option, value)
+    ]
 
 
 def flags_of(cells: Iterable[Any]) -> list[bool] | None:

@@ -22,10 +22,9 @@ def renumber_labels(labels: LabelRows, ids: I32, n_labels: int) -> tuple[LabelRo
     Returns the labels, sorted within each row, and how many labels of each row were dropped.
     """
     selected = labels.select(ids[labels.indices] >= 0)
-    unknown = np.diff(labels.indptr) - np.diff(selected.indptr)
-    return sorted_labels(
-        selected._replace(indices=ids[selected.indices], n_labels=n_labels)
-    ), unknown.astype(np.int32)
+    n_unknown = (np.diff(labels.indptr) - np.diff(selected.indptr)).astype(np.int32)
+    final = selected._replace(indices=ids[selected.indices], n_labels=n_labels)
+    return sorted_labels(final), n_unknown
 
 
 def sorted_labels(labels: LabelRows) -> LabelRows:

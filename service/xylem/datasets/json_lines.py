@@ -131,20 +131,22 @@ class RowCollector:
         self._join = columns.join
         self._weight = columns.weight
         self._has_weight = not self._weight
-        self._row_weights = array("f")
-        self._label_weights = array("f")
         self._rows_of_keys = dict[Any, int]()
         self._joined_rows = array("i")
         self.survey = Survey(file)
         self.fields = TextFields()
         self.are_named = False
         self.kind = ""
-        self.texts: list[str] = []
-        self.named_features: list[dict[str, float]] = []
         self.ids = {} if ids is None else ids
         self._id_of = SpellingIds(self.ids).__getitem__
+        self._begin()
+
+    def _begin(self) -> None:
+        self.texts: list[str] = []
+        self.named_features: list[dict[str, float]] = []
         self.labels, self.counts = array("i"), array("i")
         self.places = array("q")
+        self._row_weights, self._label_weights = array("f"), array("f")
 
     def add(self, number: int, line: bytes) -> None:
         """Add the row in a line of JSON."""
@@ -306,11 +308,7 @@ class RowCollector:
         """Return the rows that were added so far, with provisional label ids, and remove them."""
         labels = self._take_labels()
         dataset = self._dataset(labels, np.zeros(labels.n_rows, np.int32))
-        self.texts = []
-        self.named_features = []
-        self.labels, self.counts = array("i"), array("i")
-        self.places = array("q")
-        self._row_weights, self._label_weights = array("f"), array("f")
+        self._begin()
         return dataset
 
     def finish(self, model: NameTable | None, source: str = "") -> Dataset:

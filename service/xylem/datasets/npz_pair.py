@@ -77,8 +77,7 @@ def _read_matrix(file: DataFile, n_columns_max: int | None) -> tuple[I64, I32, N
     n_columns_max  the number of columns returned, and the most that the matrix may have; None: as
                    many as it has
     """
-    arrays = _read_arrays(file)
-    shape, indptr, indices, data = (arrays[key] for key in _KEYS[1:])
+    _, shape, indptr, indices, data = _read_arrays(file)
     if fault := _matrix_fault(shape, indptr, indices, data, n_columns_max):
         raise file.fault(None, fault)
     return (
@@ -122,7 +121,7 @@ def _matrix_fault(
     return ""
 
 
-def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
+def _read_arrays(file: DataFile) -> list[NDArray[Any]]:
     """Return the arrays of _KEYS in a .npz file. Raises BadData."""
     packed = b"".join(file.blocks())
     damage = "expected a matrix saved by scipy.sparse.save_npz, found damage"
@@ -132,7 +131,7 @@ def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
         with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
             if fault := _sizes_fault(archive):
                 raise file.fault(None, fault)
-            return {key: archive[key] for key in _KEYS}
+            return [archive[key] for key in _KEYS]
     except (BadData, MemoryError):
         raise
     except Exception as error:  # zipfile, zlib and numpy have no common base for "damaged"

@@ -59,9 +59,8 @@ class Unpacked(io.RawIOBase):
         with self._reporting_damage():
             refuse_special(path)
             self.packed: BinaryIO = path.open("rb")
-            self.n_bytes = self.packed.seek(0, 2)
-            self.packed.seek(0)
             magic = self.packed.read(4)
+            self.n_bytes = self.packed.seek(0, 2)
             self.packed.seek(0)
         try:
             self._refuse_disguise(magic)
@@ -265,8 +264,10 @@ class DataFile:
                 block.decode()
             except UnicodeDecodeError as error:
                 offset = error.start
-                message = f"expected UTF-8, found byte 0x{block[offset]:02x}, byte {{}} of the line"
-                message += ": perhaps it is Windows-1252: --encoding windows-1252"
+                message = (
+                    f"expected UTF-8, found byte 0x{block[offset]:02x}, byte {{}} of the line: "
+                    "perhaps it is Windows-1252: --encoding windows-1252"
+                )
         if offset < 0:
             return None
         return self.fault(

@@ -91,8 +91,8 @@ class Survey:
         self.sizes = _sum(self.sizes, np.bincount(counts))
         n_before = len(self.label_rows)
         self.label_rows = _sum(self.label_rows, np.bincount(labels.indices))
-        grown = np.full(len(self.label_rows), -1, np.int64)
-        grown[:n_before] = self.first_places
+        n_new = len(self.label_rows) - n_before
+        grown = np.pad(self.first_places, (0, n_new), constant_values=-1)
         indices, places_of_labels = labels.indices, np.repeat(places, counts)
         if n_before:
             is_new = grown[indices] < 0
@@ -199,7 +199,5 @@ def refuse(file: DataFile, report: DataReport | None, *, strict: bool) -> None:
 
 def _sum(sums: I64, increments: I64) -> I64:
     """Return the sum of two arrays, the shorter one continued with zeros."""
-    total = np.zeros(max(len(sums), len(increments)), np.int64)
-    total[: len(sums)] += sums
-    total[: len(increments)] += increments
-    return total
+    n = max(len(sums), len(increments))
+    return np.pad(sums, (0, n - len(sums))) + np.pad(increments, (0, n - len(increments)))

@@ -103,8 +103,10 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _train(self, matrix: csr_matrix, labels: csr_matrix, weights: Any) -> Model:
         from xylem.python.making import train
 
-        names = ("trees", "leaf_size", "arity", "clustering", "cost")
-        values = {name: getattr(self, name) for name in names}
+        values = {
+            name: getattr(self, name)
+            for name in ("trees", "leaf_size", "arity", "clustering", "cost")
+        }
         return train(
             matrix,
             labels,

@@ -76,8 +76,11 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
                     f"row {i}: expected text that UTF-8 has bytes for, found a lone surrogate"
                 ) from None
         else:
-            row_kind = "a mapping as the rows before" if kind == "features" else "a string"
-            raise BadData(f"row {i}: expected {row_kind}, found {describe(row)}")
+            raise BadData(
+                f"row {i}: expected "
+                f"{'a mapping as the rows before' if kind == 'features' else 'a string'}, "
+                f"found {describe(row)}"
+            )
     return InMemoryInstances(kind, rows, None)
 
 

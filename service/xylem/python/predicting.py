@@ -321,8 +321,8 @@ class PredictingModel:
         if self._served is None:
             self._served = open_version(self._opened)
         reply = PREDICT.answer_fully(PREDICT.read(Body(body), Limits()), self._served)
-        answer = json.loads(b"".join(reply.parts))
-        return cast(list[dict[str, Any]], answer["predictions"][0]["labels"])
+        predictions = json.loads(b"".join(reply.parts))["predictions"]
+        return cast(list[dict[str, Any]], predictions[0]["labels"])
 
     def _search(
         self,

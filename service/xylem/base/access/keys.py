@@ -139,8 +139,10 @@ class KeyWithText(NamedTuple):
             if not fnmatch.filter(names, pattern)
         ]
         if self.namesakes:
-            ids = ", ".join(self.namesakes)
-            warnings.append(f"name: {self.key.name} is also the name of {ids}: ids tell them apart")
+            warnings.append(
+                f"name: {self.key.name} is also the name of {', '.join(self.namesakes)}: "
+                "ids tell them apart"
+            )
         return {**self.key.facts(), "key": self.text, "warnings": warnings}
 
 
@@ -170,8 +172,8 @@ class AccessKeys:
         values = {
             term: tuple(value) if isinstance(value, list) else value
             for term, value in terms.items()
+            if value is not None
         }
-        values["no_rows"] = values.get("no_rows") or ()
         with self._database.write() as connection:
             return add_key(connection, name, frozenset(scopes), lifetime_seconds, **values)
 

@@ -86,6 +86,8 @@ class KeyRing:
     """Decides whether a key opens a scope. `check` is for any thread and never blocks.
 
     `start` begins to follow the database; the first admin key is made if there is none.
+
+    usage  what the keys send, which is written while the ring follows the database
     """
 
     def __init__(
@@ -129,7 +131,6 @@ class KeyRing:
         self._refreshing = threading.Lock()
         self._following = Repeating("access-keys", self._look, REFRESH_SECONDS, at_once=True)
         self.usage = KeyUsage(database)
-        """What the keys send, which is written while the ring follows the database."""
 
     def start(self) -> None:
         """Begin to follow the database, and to write the usage of keys."""
@@ -227,8 +228,9 @@ class KeyRing:
             open_models = self.anybody.models if scope in self._open else None
             if open_models is None or principal.models is None:
                 return principal
-            patterns = (*principal.models.patterns, *open_models.patterns)
-            return principal._replace(models=ModelPatterns(patterns))
+            return principal._replace(
+                models=ModelPatterns((*principal.models.patterns, *open_models.patterns))
+            )
         if not principal.sees(model):
             raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
         return principal

@@ -101,16 +101,11 @@ class KeyUsage:
                     connection.execute(
                         insert_new(connection, KEY_USAGE).values(place | dict.fromkeys(_COUNTS, 0))
                     )
-                    row = KEY_USAGE.update().where(
-                        *(KEY_USAGE.c[name] == value for name, value in place.items())
-                    )
+                    sums = zip(_COUNTS, counts, strict=True)
                     connection.execute(
-                        row.values(
-                            {
-                                name: KEY_USAGE.c[name] + count
-                                for name, count in zip(_COUNTS, counts, strict=True)
-                            }
-                        )
+                        KEY_USAGE.update()
+                        .where(*(KEY_USAGE.c[name] == value for name, value in place.items()))
+                        .values({name: KEY_USAGE.c[name] + count for name, count in sums})
                     )
                 connection.execute(delete(KEY_USAGE).where(KEY_USAGE.c.hour < hour - 24 * DAYS_MAX))
             self._unwritten.clear()

@@ -385,8 +385,11 @@ def _begin_postgresql(connection: Connection) -> None:
 
     A reading transaction sees one state of the database.
     """
-    writes = connection.get_execution_options().get("xylem_write", False)
-    isolation = "" if writes else "ISOLATION LEVEL REPEATABLE READ"
+    isolation = (
+        ""
+        if connection.get_execution_options().get("xylem_write", False)
+        else "ISOLATION LEVEL REPEATABLE READ"
+    )
     connection.connection.cursor().execute(f"BEGIN {isolation}; {_LIMITS}")
 
 
@@ -421,10 +424,11 @@ class Compiled:
         text = self._texts.get(dialect.name)
         if text is None:
             is_sqlite = dialect.name == "sqlite"
-            statement = self._statement.compile(
-                dialect=sqlite.dialect(paramstyle="named") if is_sqlite else dialect,
-                column_keys=self._columns,
+            text = str(
+                self._statement.compile(
+                    dialect=sqlite.dialect(paramstyle="named") if is_sqlite else dialect,
+                    column_keys=self._columns,
+                )
             )
-            text = str(statement)
             self._texts[dialect.name] = text
         return connection.connection.cursor().execute(text, parameters)

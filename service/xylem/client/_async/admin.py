@@ -174,8 +174,9 @@ class AsyncAdmin(AsyncBase):
         begin, end  times as 2026-11-29T00:00:00Z; None: from the first hour on, until now
         """
         fields = {"from": begin, "to": end, "by": groups}
-        answer = await self.call("GET", "/v1/admin/usage", **fields)
-        return cast(list[JsonObject], answer["usage"])
+        return cast(
+            list[JsonObject], (await self.call("GET", "/v1/admin/usage", **fields))["usage"]
+        )
 
     async def upload(self, name: str, data: str | PathLike[str] | bytes) -> DataFile:
         """Send a file, given by its path, or bytes, to the server's data directory."""
