@@ -13,6 +13,8 @@ from tests.helpers.alias_helpers import deny, split
 from tests.helpers.served_models import publish_model, reply_of
 from tests.helpers.servers import KEY, Connection, ServerProcess, busy, wait_for
 
+from xylem.client import Client
+from xylem.errors import ProblemError
 from xylem.serving.live.opening import open_version
 from xylem_store.alias import PARTS
 from xylem_store.errors import StoreError
@@ -151,3 +153,23 @@ def test_a_damaged_model_and_an_unknown_one(tmp_path: Path) -> None:
         assert next(event["model"] for event in server.events("model_opened")) == "m1"
         with pytest.raises(StoreError):
             store.open("m3", 2)
+
+
+def test_a_client_loads_and_unloads(tmp_path: Path) -> None:
+    store, _ = models_of(tmp_path / "store")
+    with (
+        ServerProcess(store.root, models_loaded=LOADED, admin_key=KEY) as server,
+        Client(f"http://127.0.0.1:{server.port}", KEY) as admin,
+    ):
+
+        def opened() -> set[str]:
+            index = "/v2/repository/index"
+            _, entries = server.ask("POST", index, {"ready": True}, **AUTHORIZATION)
+            return {entry["name"] for entry in entries}
+
+        admin.load_model("m5")
+        assert opened() == {"m5"}
+        admin.unload_model("m5")
+        assert opened() == set()
+        with pytest.raises(ProblemError, match="expected one of the store, found 'm99'"):
+            admin.load_model("m99")

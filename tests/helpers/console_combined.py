@@ -19,7 +19,11 @@ def a_combined_version_is_explained_and_corrected(page: Console) -> None:
     store = publish_combined(page.directory)
     subjects = [Subject(f"l{i}", None, {"en": name}) for i, name in enumerate(NAMES[:6])]
     others = [("fi", False, "kaivoskuilu")]
-    subjects.append(Subject("l6", None, {"fi": "suolakaivos"}, other_names=others))
+    subjects.append(Subject("l6", None, {"fi": "suolakaivos"}, ["top"], other_names=others))
+    subjects += [
+        Subject("top", None, {"en": "mines"}, ["all"]),
+        Subject("all", None, {"fi": "kaikki"}),
+    ]
     store.put_label_info("both", build_label_info(subjects))
     labels = "/v1/models/both/labels?limit=1"
     wait_for(lambda: "fi" in str(page.server.ask("GET", labels)[1].get("languages")))
@@ -35,6 +39,7 @@ def a_combined_version_is_explained_and_corrected(page: Console) -> None:
     page.wait("$('#why .adds-4')")
     page.click("#predictions li[data-label=l6] .label-name")
     page.wait("$('#why-heading').textContent === 'Why suolakaivos'")
+    assert page.text("#why-text .broader") == "Under kaikki › mines"
     assert page.run("$$('#why mark.named').slice(1).map(e => e.textContent)") == ["SALT", "mine"]
     assert "salt mine" in page.text("#why-text table") and "preferred" in page.text("#why-text")
     page.shows("#why-text", "Does not have this label.")

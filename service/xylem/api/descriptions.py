@@ -127,8 +127,9 @@ def _label_of(served: ServedVersion, query: LabelQuery) -> int:
         return int(served.info.label_ids([query.label], lambda _: "label")[0][0])
     n_labels = served.labels.n_names
     if query.id is None or not 0 <= query.id < n_labels:
-        fault = f"expected one of {n_labels} labels, found {query.id!r:.80}"
-        raise UnknownLabel(fault).with_path("label")
+        raise UnknownLabel(f"expected one of {n_labels} labels, found {query.id!r:.80}").with_path(
+            "label"
+        )
     return query.id
 
 

@@ -15,7 +15,7 @@ from xylem.cli.console import (
     print_table,
     progress,
 )
-from xylem.cli.labels import BY_URI, KeyKind
+from xylem.cli.labels import BY_URI, FirstName, KeyKind
 from xylem.cli.options import (
     DEFAULT_STORE,
     Data,
@@ -53,6 +53,7 @@ class Parts(NamedTuple):
     )
     language: Language = None
     by: KeyKind = BY_URI
+    first_name: FirstName = False
 
 
 @in_panel("Ranking")
@@ -128,6 +129,7 @@ def combine(
         vocabulary=parts.vocabulary,
         language=parts.language,
         key_kind=parts.by,
+        first_name=parts.first_name,
         columns=columns,
         seed=seed,
         trainer_of=part_trainer if folds else None,
@@ -178,6 +180,7 @@ def vocabulary(
     file: Annotated[Path, Option("--set", metavar="FILE", help=_VOCABULARY)],
     language: Language = None,
     by: KeyKind = "",
+    first_name: FirstName = False,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -190,7 +193,8 @@ def vocabulary(
 
     name, reference = parse_reference(model)
     model_store = store_to_publish(store, "xylem models vocabulary")
-    report = set_vocabulary(model_store, name, reference, VocabularyRequest(file, language, by))
+    request = VocabularyRequest(file, language, by, first_name)
+    report = set_vocabulary(model_store, name, reference, request)
     line = (
         f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "
         "labels added, "

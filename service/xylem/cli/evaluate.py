@@ -49,7 +49,8 @@ class ReportFiles(NamedTuple):
 
 
 _CUTS = (1, 3, 5)
-_RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
+_RANKINGS = ("P", "nDCG", "PSP", "PSnDCG", "broader", "narrower", "sibling")
+_GROUPS = {"bands": "training rows", "branches": "branch"}
 
 
 @grouped
@@ -63,6 +64,14 @@ def evaluate(
         int | None,
         Option(metavar="T", help="Use only the first T trees of an ensemble; default: all."),
     ] = None,
+    under: Annotated[
+        list[str] | None,
+        Option(
+            metavar="CONCEPT",
+            help="Figures of this concept and all below it, by the label info; may repeat. '*': "
+            "each concept without a broader one.",
+        ),
+    ] = None,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -71,7 +80,8 @@ def evaluate(
 
     The speed is in microseconds a row. F-measures are at the tuned thresholds of the version, else
     at 0.5; a note says if they are not reliable. Bands are groups of labels by their number of
-    training rows. With --trees, scores are means over the first trees.
+    training rows. With --trees, scores are means over the first trees. If the model has label info,
+    near misses are labels that are not true, but directly above or below a true one, or beside it.
     """
     from xylem.evaluation import empty_convention
     from xylem.serving import open_named
@@ -98,7 +108,8 @@ def evaluate(
         charts = load_extra("report")
         charts.make_directory(report)
     tuned = tuned_of(store, opened_model)
-    denied = open_named(store_at(store), *parse_reference(model)).denied
+    served = open_named(store_at(store), *parse_reference(model))
+    facts = served.info.current
     with progress(json) as show:
         evaluation = evaluate_rows(
             opened_model,
@@ -108,7 +119,9 @@ def evaluate(
             tuned=tuned,
             empty=empty,
             sweep=report is not None,
-            allowed=denied and denied.allowed,
+            allowed=served.denied and served.denied.allowed,
+            info=facts and facts.info,
+            concepts=under or (),
         )
     paths: dict[str, str] = {}
     if per_label is not None:
@@ -160,14 +173,16 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
                 ),
             )
             for metric in _RANKINGS
+            if f"{metric}@1" in report
         ],
     )
-    if bands := report["bands"]:
-        print_table(
-            "By the training rows of the labels; percent",
-            ("training rows", *(key.replace("_f", "-F") for key in list(bands[0])[1:])),
-            [["-" if value is None else value for value in band.values()] for band in bands],
-        )
+    for key, head in _GROUPS.items():
+        if groups := report.get(key):
+            print_table(
+                f"By the {head} of the labels; percent",
+                (head, *(name.replace("_f", "-F") for name in list(groups[0])[1:])),
+                [["-" if value is None else value for value in row.values()] for row in groups],
+            )
     suffix = (
         f"at thresholds tuned for {report['objective']}-F"
         if report["threshold"] == "tuned"

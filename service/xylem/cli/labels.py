@@ -38,6 +38,16 @@ KeyKind = Annotated[
 ]
 
 
+FirstName = Annotated[
+    bool,
+    Option(
+        "--first-name",
+        help="Of two prefLabels of SKOS in a language the first one is the name; the others are "
+        "further names.",
+    ),
+]
+
+
 @app.command("label-info")
 def label_info(
     model: ModelName,
@@ -56,6 +66,7 @@ def label_info(
             metavar="LANGUAGE", help="Language of names by default; of a .tsv file, its language."
         ),
     ] = None,
+    first_name: FirstName = False,
     remove: Annotated[bool, Option("--remove", help="Remove the model's label info.")] = False,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -80,7 +91,8 @@ def label_info(
         )
     elif file is not None:
         model_store.resolve(model)  # before a long file is read
-        _print(attach_label_info(model_store, model, read_label_info(file, by, language)), json)
+        read_info = read_label_info(file, by, language, first_name=first_name)
+        _print(attach_label_info(model_store, model, read_info), json)
     else:
         model_store.resolve(model)
         info = model_store.label_info(model)

@@ -107,9 +107,9 @@ class RequestOptions(NamedTuple):
         bool, Option("--label-info", help="Add all that the label info has about each label.")
     ] = False
     chunk_characters: ChunkCharacters = None
-    allow: Annotated[
+    allow_labels: Annotated[
         list[str] | None,
-        Option(metavar="LABEL", help="Only these labels, or names of labels; may repeat."),
+        Option("--allow", metavar="LABEL", help="Only these labels, or names; may repeat."),
     ] = None
     under: Annotated[
         list[str] | None,
@@ -118,8 +118,9 @@ class RequestOptions(NamedTuple):
             help="Only this concept and all below it, by the label info; may repeat.",
         ),
     ] = None
-    deny: Annotated[
-        list[str] | None, Option(metavar="LABEL", help="Never these labels; may repeat.")
+    deny_labels: Annotated[
+        list[str] | None,
+        Option("--deny", metavar="LABEL", help="Never these labels, or names; may repeat."),
     ] = None
 
     def options(self) -> dict[str, Any]:
@@ -130,8 +131,7 @@ class RequestOptions(NamedTuple):
             )
         fields = self._asdict()
         branches = [dumps({"under": concept}).decode() for concept in fields.pop("under") or ()]
-        fields["allow_labels"] = [*(fields.pop("allow") or ()), *branches] or None
-        fields["deny_labels"] = fields.pop("deny")
+        fields["allow_labels"] = [*(self.allow_labels or ()), *branches] or None
         return {
             name: value
             for name, value in fields.items()

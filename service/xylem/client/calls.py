@@ -172,18 +172,15 @@ def dumped(value: object) -> bytes:
 def query(**fields: object) -> str:
     """Return the fields that are not None as a query string with its question mark.
 
-    A list is a field for each of its items, of which objects are JSON.
+    A list is a field for each of its items. What is no string is JSON.
     """
-    parameters = {name: _parameter(value) for name, value in fields.items() if value is not None}
-    return f"?{urlencode(parameters, doseq=True)}" if parameters else ""
-
-
-def _parameter(value: object) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return [item if isinstance(item, str) else dumped(item).decode() for item in value]
-    return value
+    parameters = [
+        (name, item if isinstance(item, str) else dumped(item))
+        for name, value in fields.items()
+        for item in (value if isinstance(value, list | tuple) else [value])
+        if item is not None
+    ]
+    return f"?{urlencode(parameters)}" if parameters else ""
 
 
 def get(path: str, **fields: object) -> Request:

@@ -234,15 +234,19 @@ async function explainChosen(mine) {
   const best = labels.find((one) => one.label === chosenLabel) ?? labels[0];
   const { label } = best;
   for (const row of byId("predictions").children) row.children[1].setAttribute("aria-pressed", row.dataset.label === label);
-  const body = { instances: mine.body.instances, allow_labels: [label], top_r: 1, explain: true };
+  const body = { instances: mine.body.instances, allow_labels: [label], top_r: 1, explain: true, language: mine.body.language };
   const answer = await sendJson("POST", `${modelPath(mine.model, `version:${mine.answer.version}`)}/predict`, body);
   if (mine !== shown) return;
   const explanation = answer.predictions[0].labels[0]?.explanation;
   const { text = null, fields } = mine.body.instances[0];
   byId("why-heading").replaceChildren("Why ", name(called(best)));
-  byId("why-text").replaceChildren(...(best.name ? [copied(label)] : []), ...(explanation ? explained(explanation, fields ? Object.values(fields).join("\n") : text, models.chosen) : []));
+  byId("why-text").replaceChildren(...(best.name ? [copied(label)] : []), ...broaderPath(explanation?.broader_path ?? []), ...(explanation ? explained(explanation, fields ? Object.values(fields).join("\n") : text, models.chosen) : []));
   byId("why").hidden = !explanation;
 }
+
+/** Return the concepts above a label, from the top down, as a line. */
+const broaderPath = (concepts) => (concepts.length ? [el("p", { class: "dim broader" }, "Under ",
+  concepts.flatMap((concept, i) => [i ? " › " : "", el("span", { title: concept.uri }, name(concept.name ?? concept.uri))]))] : []);
 
 /** Return labels, those that fit the text best first; at most a thousand: [{label, name}]. */
 async function labelNames({ model, body, answer }) {

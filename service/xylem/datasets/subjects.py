@@ -132,17 +132,20 @@ RDF_FORMATS = {".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".owl": "xml", ".
 SUFFIXES = (".tsv", ".csv", *RDF_FORMATS)
 
 
-def read_subjects(file: DataFile, language: str | None) -> SubjectList:
+def read_subjects(file: DataFile, language: str | None, *, first_name: bool = False) -> SubjectList:
     """Read the subjects of a vocabulary; the file's suffix (also with .gz) tells the format.
 
-    language  the language of names without one, as those of a .tsv file; None: it is not known
+    language    the language of names without one, as those of a .tsv file; None: it is not known
+    first_name  whether the first of two prefLabels of SKOS in a language is the name
 
     Raises BadData, which names the file and, in a table, the line, and BadParameter if RDF
     cannot be read here.
     """
     if file.kind in RDF_FORMATS:
+        rdf = load_extra("rdf")
         return cast(
-            SubjectList, load_extra("rdf").read_skos(file, RDF_FORMATS[file.kind], language)
+            SubjectList,
+            rdf.read_skos(file, RDF_FORMATS[file.kind], language, first_name=first_name),
         )
     if file.kind not in SUFFIXES:
         raise file.fault(

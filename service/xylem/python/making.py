@@ -17,7 +17,7 @@ from xylem.vocabulary import CombineRequest, combine_dataset, read_concepts
 from xylem.workflows import TrainRequest, part_trainer, train_dataset
 from xylem_store import build_names, model_of
 
-COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed", "folds")
+COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed", "folds", "first_name")
 
 SEARCH_OPTIONS = ("trainers", "metric", "minutes", "trials", "folds", "study", "seed")
 
@@ -191,7 +191,11 @@ def combine(
     request = CombineRequest(
         [], Path(), language=language, key_kind=by, trainer_of=trainer_of, **options
     )
-    concepts = None if vocabulary is None else read_concepts(Path(vocabulary), language, by)
+    concepts = (
+        None
+        if vocabulary is None
+        else read_concepts(Path(vocabulary), language, by, first_name=request.first_name)
+    )
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )

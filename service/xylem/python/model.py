@@ -89,13 +89,16 @@ class Model(PredictingModel):
 
         Instances, labels, columns, vectors and weights are as in `train`. `empty_labels` is the F
         of a label that is never true and never predicted: "zero" as in scikit-learn, "one" as in
-        the papers.
+        the papers. If the store has label info for the model, near misses are counted, and
+        `branches` has the figures of each concept without a broader one.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         labelled = self._labelled(
             instances, labels, text_column, label_column, vectors, sample_weight
         )
         tuned = self._tuned_state()
+        model_name = self._opened.manifest.model
+        info = None if self._home is None else store_of(self._home).label_info(model_name)
         with progress_bar(progress) as show:
             return evaluate_rows(
                 self._opened,
@@ -104,6 +107,8 @@ class Model(PredictingModel):
                 show,
                 tuned=tuned,
                 empty=empty,
+                info=info,
+                concepts=() if info is None else ("*",),
             ).report
 
     def compare(

@@ -320,6 +320,8 @@ class PredictingModel:
         ).encode()
         if self._served is None:
             self._served = open_version(self._opened)
+            if self._home is not None:
+                self._served.info.follow(store_of(self._home).label_info(self._served.name))
         reply = PREDICT.answer_fully(PREDICT.read(Body(body), Limits()), self._served)
         predictions = json.loads(b"".join(reply.parts))["predictions"]
         return cast(list[dict[str, Any]], predictions[0]["labels"])

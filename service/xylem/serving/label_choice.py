@@ -122,7 +122,8 @@ def _lists_of(allow: _List, deny: _List) -> _Lists:
 
 
 def _bytes_of(lists: _Lists, mask: U8) -> int:
-    items = (item for items in lists for item in items or ())
     return mask.nbytes + sum(
-        _NAME_BYTES + len(item if isinstance(item, str) else item.under) for item in items
+        _NAME_BYTES + len(item if isinstance(item, str) else item.under)
+        for items in lists
+        for item in items or ()
     )

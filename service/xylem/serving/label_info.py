@@ -7,18 +7,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xylem.base import BadInput, UnsupportedOption, log, public_message_of
 from xylem.engine import Branch, label_ids
 from xylem.serving.batches.lines import dump
 from xylem.serving.dialects.predict.schema import InfoQuery
 from xylem_store import (
+    I32,
+    I64,
     NAME,
     NOTATION,
     OTHER_NAME,
+    U8,
     UNDETERMINED,
     URI,
+    Bools,
     LabelInfo,
     NameTable,
     Store,
@@ -32,6 +35,9 @@ from xylem_store import (
 ANY_LANGUAGE = "*"
 """What stands for all other languages in an order of languages, as `fi,sv,*`."""
 
+PATH_MAX = 32
+"""The most subjects above a label that an explanation has."""
+
 
 class LabelFacts(NamedTuple):
     """The label info of one version.
@@ -41,13 +47,14 @@ class LabelFacts(NamedTuple):
     """
 
     info: LabelInfo
-    subjects: NDArray[np.int32]
-    allowed: NDArray[np.uint8] | None = None
+    subjects: I32
+    allowed: U8 | None = None
 
     def name(self, label: int, languages: Sequence[str]) -> str | None:
         """Return a label's name in the first of some languages that has one, or None."""
-        names = (self.text(label, NAME + language) for language in languages)
-        return next(filter(None, names), None)
+        return next(
+            filter(None, (self.text(label, NAME + language) for language in languages)), None
+        )
 
     def languages_in(self, order: str | None, error: type[BadInput] = BadInput) -> tuple[str, ...]:
         """Return the languages that an order of them names: the first that has a name counts.
@@ -60,8 +67,12 @@ class LabelFacts(NamedTuple):
         have are left out. Raises `error` if it has none of them, and for what is no language.
         """
         head = self.info.head
-        stated_order = (head.language or ANY_LANGUAGE) if order is None else order
-        tags = [tag.strip() for tag in stated_order.lower().split(",")]
+        tags = [
+            tag.strip()
+            for tag in (head.language or ANY_LANGUAGE if order is None else order)
+            .lower()
+            .split(",")
+        ]
         is_wrong = any(tag != ANY_LANGUAGE and not is_language(tag) for tag in tags)
         if is_wrong or not {ANY_LANGUAGE, *head.languages}.intersection(tags):
             available = ", ".join(head.languages) or "none: its subjects have no names"
@@ -84,6 +95,31 @@ class LabelFacts(NamedTuple):
         """Return a label's names by language."""
         subject = int(self.subjects[label])
         return {} if subject < 0 else self.info.names(subject)
+
+    def broader_path(
+        self, label: int, languages: Sequence[str] | None
+    ) -> list[dict[str, str | None]]:
+        """Return the URIs and names of the subjects above a label, from the top down.
+
+        languages  of the names; None: the default language, then any
+
+        Of several broader subjects the first counts. Circles end, and a path has at most PATH_MAX
+        subjects.
+        """
+        languages = self.languages_in(None) if languages is None else languages
+        path = [int(self.subjects[label])]
+        while path[-1] >= 0 and len(path) <= PATH_MAX + 1:
+            broader = self.info.above(path[-1])
+            path.append(-1 if not broader or broader[0] in path else broader[0])
+        return [
+            {
+                "uri": self.info.text(URI, subject),
+                "name": next(
+                    filter(None, (self.info.text(NAME + tag, subject) for tag in languages)), None
+                ),
+            }
+            for subject in path[-2:0:-1]
+        ]
 
     def text(self, label: int, column: str) -> str | None:
         """Return the text of a label in a column; None if it has none."""
@@ -118,8 +154,8 @@ class LiveLabelInfo:
         self,
         items: Sequence[str | Branch],
         place: Callable[[int], str],
-        allowed: NDArray[np.uint8] | None = None,
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        allowed: U8 | None = None,
+    ) -> tuple[I32, I64]:
         """Return the labels that items of a list mean, as `xylem.engine.label_ids` does."""
         facts = self.current
         return label_ids(self.labels, items, place, facts and facts.info, allowed)
@@ -236,11 +272,15 @@ def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOption
         return None
     facts = live.current
     if facts is None:
-        expected = "expected a model with label info, found none: call xylem models label-info"
-        option = "label_info" if language is None else "language"
-        raise UnsupportedOption(f"{expected} {live.model} FILE").with_path(option)
-    languages = None if language is None else facts.languages_in(language, UnsupportedOption)
-    return LabelInfoOptions(facts, languages, query.label_info)
+        raise UnsupportedOption(
+            "expected a model with label info, found none: call xylem models label-info "
+            f"{live.model} FILE"
+        ).with_path("label_info" if language is None else "language")
+    return LabelInfoOptions(
+        facts,
+        None if language is None else facts.languages_in(language, UnsupportedOption),
+        query.label_info,
+    )
 
 
 def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
@@ -250,7 +290,7 @@ def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
     return facts.info.head.languages, facts.info.head.language or UNDETERMINED
 
 
-def members_of(options: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
+def members_of(options: LabelInfoOptions, labels: I32) -> list[bytes]:
     """Return the label info of each label as JSON members: an object without its braces."""
     members_by_label = {
         label: dump(label_description(options, label))[1:-1] for label in set(labels.tolist())
@@ -272,7 +312,7 @@ def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
     return members
 
 
-def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
+def labels_with_name_part(options: LabelInfoOptions, part: str) -> Bools:
     """Return bool[K]: the labels with `part` in a name, in capitals or not.
 
     The search covers the name of a label in the first language of the options that has one, as
@@ -288,5 +328,5 @@ def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bo
                 matches |= is_unnamed & names_with(info.texts(column), info.utf8, part)
         if not options.in_full:
             is_unnamed &= np.diff(info.texts(f"{NAME}{language}")) == 0
-    is_match: NDArray[np.bool_] = np.append(matches, False)[options.facts.subjects]
+    is_match: Bools = np.append(matches, False)[options.facts.subjects]
     return is_match

@@ -164,13 +164,17 @@ def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:
     A value is written as in JSON, but strings without quotes. In a list of labels only a branch is
     JSON: {"under": CONCEPT}. Raises as `parse_body`.
     """
-    fields_max = 2 * limits.label_list_max + len(model.model_fields)
-    texts = split_fields(query_string, "a query string", fields_max, _LISTS)
-    fields = {
-        key: [*map(_list_item, text)] if key in _LISTS else _query_value(text)
-        for key, text in texts.items()
-    }
-    return validated(fields, model, limits)
+    texts = split_fields(
+        query_string, "a query string", 2 * limits.label_list_max + len(model.model_fields), _LISTS
+    )
+    return validated(
+        {
+            key: [*map(_list_item, text)] if key in _LISTS else _query_value(text)
+            for key, text in texts.items()
+        },
+        model,
+        limits,
+    )
 
 
 def split_fields(

@@ -80,6 +80,7 @@ class CombineRequest:
     data        labelled rows that no member was trained on
     vocabulary  a file of concepts whose names are searched for in texts; None: there are no names
     language    of the names; None: all
+    first_name  whether the first of two prefLabels of SKOS in a language is the name
     key_kind    what labels are: "uri", "notation", or a language, in which they are the names
     candidates  number of labels of each member that are ranked
     beam_width  of the members' searches; None: chosen on the labelled rows, as `measure_beams` says
@@ -95,6 +96,7 @@ class CombineRequest:
     data: Path
     vocabulary: Path | None = None
     language: str | None = None
+    first_name: bool = False
     key_kind: str = URI
     candidates: int = 50
     beam_width: int | None = None
@@ -121,7 +123,9 @@ def combine_and_publish(
     store.prepare()
     info = None
     if request.vocabulary is not None and store.label_info(model) is None:
-        info = read_label_info(request.vocabulary, request.key_kind, request.language)
+        info = read_label_info(
+            request.vocabulary, request.key_kind, request.language, first_name=request.first_name
+        )
     members = [store.open(name, reference) for name, reference in request.members]
     concepts, dataset, trained_on = _read(members, request, on_progress)
     draft, report = combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
@@ -163,7 +167,9 @@ def _read(
     """
     concepts = None
     if request.vocabulary is not None:
-        concepts = read_concepts(request.vocabulary, request.language, request.key_kind)
+        concepts = read_concepts(
+            request.vocabulary, request.language, request.key_kind, first_name=request.first_name
+        )
     check_members(members, request.language, concepts is not None)
     columns = request.columns
     for member in reversed(members):  # those of the first one that has fields are read

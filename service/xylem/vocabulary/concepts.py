@@ -67,13 +67,16 @@ class Concepts(NamedTuple):
         return self._replace(keys=list(labels), owners=owners, broader=broader, related=related)
 
 
-def read_concepts(path: Path, language: str | None = None, key_kind: str = URI) -> Concepts:
+def read_concepts(
+    path: Path, language: str | None = None, key_kind: str = URI, *, first_name: bool = False
+) -> Concepts:
     """Return the concepts of a vocabulary file, with their names in a language.
 
     language  of the names, as "fi"; names without a language count too. None: all names. The names
               of a .tsv file are taken to be in this language.
     key_kind  what the labels of data are: "uri", "notation", or a language, in which they are the
               names
+    first_name  as `read_subjects` takes it
 
     Deprecated concepts and concepts without a key are left out. Raises BadData, naming the file, if
     no concept is left, a key occurs twice or no name is in the language. Raises BadParameter for
@@ -84,7 +87,8 @@ def read_concepts(path: Path, language: str | None = None, key_kind: str = URI) 
             raise BadParameter(f"{option}: expected a language, as en or pt-br, found {tag[:40]!r}")
     file = DataFile(path)
     try:
-        concepts = concepts_of(read_subjects(file, language).subjects, language, key_kind)
+        subjects = read_subjects(file, language, first_name=first_name).subjects
+        concepts = concepts_of(subjects, language, key_kind)
     except ValueError as error:
         raise file.fault(None, str(error)) from None
     return concepts

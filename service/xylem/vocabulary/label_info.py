@@ -7,12 +7,15 @@ from xylem.datasets import DataFile, read_subjects
 from xylem_store import NAME, URI, BadNames, LabelInfo, build_label_info, is_language
 
 
-def read_label_info(path: Path, key_kind: str = URI, language: str | None = None) -> LabelInfo:
+def read_label_info(
+    path: Path, key_kind: str = URI, language: str | None = None, *, first_name: bool = False
+) -> LabelInfo:
     """Return the label info of a file; its suffix tells the format (.gz may follow).
 
     key_kind  what a model's labels are: "uri", "notation", or a language, in which they are the
               names
     language  of the names for a request that names no language; for a .tsv file, that of its names
+    first_name  as `read_subjects` takes it
 
     Raises BadData, which names the file and, for a table, the line; and BadParameter.
     """
@@ -21,7 +24,7 @@ def read_label_info(path: Path, key_kind: str = URI, language: str | None = None
             f"language: expected a language, as en or pt-br, found {language[:40]!r}"
         )
     file = DataFile(path)
-    vocabulary = read_subjects(file, language)
+    vocabulary = read_subjects(file, language, first_name=first_name)
     column = key_kind if key_kind in ("uri", "notation") else f"{NAME}{key_kind}"
     try:
         return build_label_info(vocabulary.subjects, column, language)

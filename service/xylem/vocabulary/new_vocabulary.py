@@ -63,12 +63,14 @@ class VocabularyRequest:
     """A file of concepts that replace those of a combined version; its suffix tells the format.
 
     language, key_kind        as in `CombineRequest`; if left out, as in the version
+    first_name                as in `CombineRequest`
     origin, latest, made_for  as in TrainRequest
     """
 
     file: Path
     language: str | None = None
     key_kind: str | None = None
+    first_name: bool = False
     origin: Mapping[str, Any] = field(default_factory=dict)
     latest: bool = True
     made_for: str | None = None
@@ -97,8 +99,8 @@ def set_vocabulary(
     key_kind = request.key_kind or str(parameters.get("by", URI))
     language = request.language or str(parameters.get("language") or "") or None
     on_progress("read", 0, 1)
-    concepts = read_concepts(request.file, language, key_kind)
-    info = read_label_info(request.file, key_kind, language)
+    concepts = read_concepts(request.file, language, key_kind, first_name=request.first_name)
+    info = read_label_info(request.file, key_kind, language, first_name=request.first_name)
     on_progress("read", 1, 1)
     draft = _with_concepts(model, concepts)
     labels = set(all_names(draft.labels))

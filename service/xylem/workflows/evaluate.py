@@ -1,13 +1,13 @@
 """Measure a version on a labelled file."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import DataReport, OnProgress, SparseRows, no_progress
+from xylem.base import BadParameter, DataReport, OnProgress, SparseRows, no_progress
 from xylem.datasets import WORKFLOW_FINDINGS
 from xylem.engine import (
     Predictions,
@@ -40,8 +40,9 @@ from xylem.evaluation import (
     reliability,
 )
 from xylem.thresholds import Tuned
-from xylem.workflows.stored_figures import Band, frequency_bands, kept_figures
-from xylem_store import F32, I64, U8, Model, has_calibration, has_rerank, name_of
+from xylem.workflows.branch_figures import branch_groups, near_misses
+from xylem.workflows.stored_figures import Band, frequency_bands, group_figures, kept_figures
+from xylem_store import F32, I64, U8, LabelInfo, Model, has_calibration, has_rerank, name_of
 
 TOP_R = 5  # the number of labels that rankings are measured on, and that are timed
 
@@ -94,6 +95,8 @@ def evaluate_rows(
     empty: EmptyConvention = USUAL_EMPTY,
     sweep: bool = False,
     allowed: U8 | None = None,
+    info: LabelInfo | None = None,
+    concepts: Sequence[str] = (),
 ) -> Evaluation:
     """Measure an opened version on labelled rows.
 
@@ -102,16 +105,26 @@ def evaluate_rows(
     batch, on one thread, the median of some runs. The report has `note` if F-measures say nothing,
     and for tuned thresholds `objective`.
 
-    sweep    whether precision and recall of one threshold for all labels are measured, which takes
-             one more exact search
-    allowed  uint8[K], 0 for labels that a server never answers; None: there are none. Those of the
-             rows are a finding, as are labels without a leaf
+    sweep     whether precision and recall of one threshold for all labels are measured, which takes
+              one more exact search
+    allowed   uint8[K], 0 for labels that a server never answers; None: there are none. Those of the
+              rows are a finding, as are labels without a leaf
+    info      the label info, by which near misses are counted; None: none are
+    concepts  those whose branches have figures of their own, as `branch_groups` takes them
+
+    Raises UnknownLabel for a concept that the label info does not have, and BadParameter for
+    concepts without label info.
     """
+    if concepts and info is None:
+        raise BadParameter("under: expected a model with label info, found one without")
+    groups = [] if info is None else branch_groups(model.labels, info, concepts)
     predictor = make_predictor(model)
     _note_never_answered(model, labelled, allowed)
-    figures, counts, bins, bands = _measure(
+    figures, ranked, counts, bins, bands = _measure(
         predictor, model, labelled, threads, on_progress, tuned, empty
     )
+    if info is not None:
+        figures |= near_misses(ranked, labelled.labels, model.labels, info)
     note = note_on(model) if tuned is None else None
     decision_thresholds = (
         np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32)
@@ -122,6 +135,7 @@ def evaluate_rows(
         {
             **figures,
             "bands": bands,
+            "branches": group_figures("branch", groups, ranked, counts, labelled.labels, empty),
             "unknown_labels": len(labelled.unknown_names),
             "unknown_label_names": list(labelled.unknown_names[:NAMES_MAX]),
             "calibration_error": calibration_error(bins),
@@ -219,7 +233,7 @@ def valid_figures(
     Its metrics are all figures in percent, without F-measures of a version that re-ranks: see
     RERANKED.
     """
-    figures, counts, bins, bands = _measure(
+    figures, _, counts, bins, bands = _measure(
         make_predictor(model), model, valid, threads, on_progress, tuned, USUAL_EMPTY
     )
     left_out = F_MEASURES if tuned is None and note_on(model) else ()
@@ -245,11 +259,11 @@ def _measure(
     on_progress: OnProgress,
     tuned: Tuned | None,
     empty: EmptyConvention,
-) -> tuple[Report, LabelCounts, list[ReliabilityBin], list[Band] | None]:
+) -> tuple[Report, PredictedRows, LabelCounts, list[ReliabilityBin], list[Band] | None]:
     """Return the measurements of a version on labelled rows.
 
-    They are the figures in percent, the decisions about each label, the bins of reliability, and
-    the figures of the bands.
+    They are the figures in percent, the rankings, the decisions about each label, the bins of
+    reliability, and the figures of the bands.
     """
     labels = labelled.labels
     label_counts = model.arrays.get("labels/counts")
@@ -282,6 +296,7 @@ def _measure(
         report.update(likelihood_report(predictor, labelled))
     return (
         report,
+        ranked,
         counts,
         reliability(predictions.scores, mark_true(ranked, labels), labels.weights_at(ranked.ptr)),
         frequency_bands(ranked, counts, labels, label_counts, empty),

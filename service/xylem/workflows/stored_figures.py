@@ -1,5 +1,6 @@
 """The figures on validation rows that a version stores, so that versions can be compared later."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from xylem.evaluation import (
     mark_true,
     ranks_of,
 )
-from xylem_store import I64, NameTable, name_of
+from xylem_store import I64, Bools, NameTable, name_of
 
 STARTS = (0, 1, 10, 100, 1000)  # the lowest number of training rows of each band
 
@@ -33,14 +34,7 @@ def frequency_bands(
     training_rows: I64 | None,
     empty: EmptyConvention,
 ) -> list[Band] | None:
-    """Return the figures of each band that has labels, the rarest first; shares in percent.
-
-    band     its range of training rows, one of BANDS
-    labels   number of its labels
-    support  how often they are true
-    P@k      of the band's labels among the first k of all rows, the share that is true
-    R@5      of the band's true labels, the share that is among the first 5 of their row
-    macro_f  the mean F of the band's labels, as decided
+    """Return the figures of each band that has labels, the rarest first, as `group_figures` does.
 
     ranked         the first 5 labels of each row, or more; without repeats
     training_rows  int64[K], the training rows of each label; None if they are not known: then there
@@ -48,16 +42,37 @@ def frequency_bands(
     """
     if training_rows is None:
         return None
+    band_of = np.searchsorted(STARTS, training_rows, "right") - 1
+    groups = [(BANDS[band], band_of == band) for band in np.unique(band_of).tolist()]
+    return group_figures("band", groups, ranked, counts, truth, empty)
+
+
+def group_figures(
+    kind: str,
+    groups: Sequence[tuple[str, Bools]],
+    ranked: PredictedRows,
+    counts: LabelCounts,
+    truth: LabelRows,
+    empty: EmptyConvention,
+) -> list[Band]:
+    """Return the figures of groups of labels; shares in percent.
+
+    groups  the name of each group, and whether each label is in it, bool[K]; none is empty
+
+    `kind`   the name of the group
+    labels   number of its labels
+    support  how often they are true
+    P@k      of the group's labels among the first k of all rows, the share that is true
+    R@5      of the group's true labels, the share that is among the first 5 of their row
+    macro_f  the mean F of the group's labels, as decided
+    """
     is_true = mark_true(ranked, truth)
     weights = np.ones(len(is_true)) if truth.weights is None else truth.weights_at(ranked.ptr)
     rank = ranks_of(ranked.ptr)
-    band_of = np.searchsorted(STARTS, training_rows, "right") - 1
-    predicted_in = band_of[ranked.labels]
     f = counts.f(empty)
     bands = []
-    for band in np.unique(band_of).tolist():
-        members = band_of == band
-        in_band = predicted_in == band
+    for name, members in groups:
+        in_band = members[ranked.labels]
         support = float(counts.support[members].sum())
         shares: Band = {}
         for k in KS:
@@ -69,7 +84,7 @@ def frequency_bands(
             )
         bands.append(
             {
-                "band": BANDS[band],
+                kind: name,
                 "labels": int(members.sum()),
                 "support": round(support),
                 **shares,

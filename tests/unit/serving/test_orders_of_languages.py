@@ -1,9 +1,11 @@
 """Names of labels in an order of languages."""
 
+from typing import Any
+
 import pytest
 
 from xylem.base.errors import BadRequest
-from xylem.serving.label_info import LabelFacts, LiveLabelInfo
+from xylem.serving.label_info import PATH_MAX, LabelFacts, LiveLabelInfo
 from xylem_store.label_info import Subject, build_label_info
 from xylem_store.names import build_names
 
@@ -47,6 +49,23 @@ def test_the_first_language_that_has_a_name_counts(
 def test_an_order_without_a_language_is_refused(order: str) -> None:
     with pytest.raises(BadRequest, match=r"a language of the label info \(fi, sv, en, de, und\)"):
         facts_of(COLOURS).languages_in(order, BadRequest)
+
+
+def test_the_path_of_broader_concepts_ends() -> None:
+    chain = [Subject(f"{i}", None, {"en": f"name {i}"}, [f"{i + 1}"]) for i in range(50)]
+    facts = facts_of(
+        [*chain, Subject("50", None, {"fi": "loppu"}), Subject("own", None, {}, ["own"])]
+    )
+
+    def path(label: int, languages: tuple[str, ...] | None = None) -> list[tuple[Any, Any]]:
+        return [(one["uri"], one["name"]) for one in facts.broader_path(label, languages)]
+
+    assert path(48) == [("50", "loppu"), ("49", "name 49")]
+    assert path(48, ("en",)) == [("50", None), ("49", "name 49")]
+    assert [uri for uri, _ in path(0)] == [f"{i}" for i in range(PATH_MAX, 0, -1)]
+    assert path(50) == path(51) == []
+    circle = facts_of([Subject(f"{i}", None, {}, [f"{(i + 1) % 3}"]) for i in range(3)])
+    assert [one["uri"] for one in circle.broader_path(1, None)] == ["0", "2"]
 
 
 def test_subjects_without_names_have_no_language() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.helpers.datasets_helpers import refused, write_lines
 
+import xylem
 from xylem.base.errors import BadParameter
 from xylem.base.progress import no_progress
 from xylem.vocabulary.combine import CombineRequest, combine_and_publish
@@ -84,3 +85,15 @@ def test_rows_that_a_member_has_seen_are_left_out(home: Path) -> None:
     ]
     with refused(BadParameter, r"folds: expected a member that was trained on half\.jsonl"):
         combined(home, "half.jsonl", "tree", folds=True)
+
+
+def test_models_in_this_process_are_trained_by_folds_too() -> None:
+    rows = noisy_rows(200, 4)
+    texts, labels = ([row[name] for row in rows] for name in ("text", "labels"))
+    tree = xylem.train(texts, labels, progress=False)
+    options: dict[str, Any] = {"beam_width": 10, "progress": False}
+    by_folds = xylem.combine([tree], None, texts, labels, folds=True, **options).report
+    seen = xylem.combine([tree], None, texts, labels, **options).report
+    figures = [report["combined"]["combined"]["P@1"] for report in (by_folds, seen)]
+    assert figures[1] > figures[0] + 10
+    assert "warnings" not in by_folds and "--folds" in seen["warnings"][0]

@@ -271,6 +271,7 @@ class ConceptFields(RequestModel):
 
     language: Language | None = None
     by: Language | None = None
+    first_name: bool = False
 
 
 class CombineJob(FittingJob, ConceptFields):

@@ -343,7 +343,9 @@ def combine(context: JobContext, request: CombineJob) -> dict[str, Any]:
     if request.vocabulary is not None and context.store.label_info(request.model) is None:
         # an earlier run was killed before it stored the label info, or somebody has removed it
         file = context.data.path_of(request.vocabulary, "vocabulary")
-        info = read_label_info(file, request.by or URI, request.language)
+        info = read_label_info(
+            file, request.by or URI, request.language, first_name=request.first_name
+        )
         context.store.put_label_info(request.model, info)
     return figures
 
@@ -359,7 +361,9 @@ def _combine(publication: Publication, request: CombineJob) -> None:
         rerank=None if request.rerank is None else find(request.rerank, "rerank"),
         trainer_of=part_trainer if request.folds else None,
         columns=_columns(request),
-        **request.model_dump(include={"language", "candidates", "beam_width", "ranker", "seed"}),
+        **request.model_dump(
+            include={"language", "first_name", "candidates", "beam_width", "ranker", "seed"}
+        ),
         **publication.marks(request),
     )
     combine_and_publish(publication.store, request.model, combine_request, publication.on_progress)
@@ -368,7 +372,7 @@ def _combine(publication: Publication, request: CombineJob) -> None:
 def _set_vocabulary(publication: Publication, request: VocabularyJob) -> None:
     file = publication.files.find(request.vocabulary, "vocabulary")
     vocabulary_request = VocabularyRequest(
-        file, request.language, request.by, **publication.marks(request)
+        file, request.language, request.by, request.first_name, **publication.marks(request)
     )
     version = LATEST if request.version is None else request.version
     set_vocabulary(

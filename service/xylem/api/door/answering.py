@@ -197,8 +197,9 @@ class WholeRequests:
             self._live.heads.clear()
         ring = self._answering.ring
         is_open = ring.is_open(AccessScope.PREDICT, template.model)  # no key is looked at then
-        key = None if is_open else ring.key_id(template.authorization)
-        self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
+        self._heads[head] = template._replace(
+            key=None if is_open else ring.key_id(template.authorization), n_bytes=n_bytes
+        )
 
     def _template(self, scope: Scope) -> HeadTemplate | None:
         """Return the template of a head; None if no route fits the path and takes the body."""

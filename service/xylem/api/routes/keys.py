@@ -55,11 +55,14 @@ async def create_key(body: _CreateKey, services: Wired) -> NewKey:
 
     All servers accept the key within two seconds.
     """
-    create = partial(
-        AccessKeys.create, **body.model_dump(exclude={"name", "scopes", "lifetime_seconds"})
-    )
     new_key = await _change(
-        services, create, body.name, parse_scopes(body.scopes), body.lifetime_seconds
+        services,
+        partial(
+            AccessKeys.create, **body.model_dump(exclude={"name", "scopes", "lifetime_seconds"})
+        ),
+        body.name,
+        parse_scopes(body.scopes),
+        body.lifetime_seconds,
     )
     return NewKey(**new_key.facts(services.live.models))
 

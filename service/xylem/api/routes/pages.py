@@ -86,8 +86,9 @@ def static_files() -> dict[str, StaticFile]:
 
 
 def _file_of(content: bytes, media: str, policy: str) -> StaticFile:
-    headers = {**_HEADERS, "content-security-policy": policy}
-    return StaticFile(content, media, etag_of(content), headers)
+    return StaticFile(
+        content, media, etag_of(content), {**_HEADERS, "content-security-policy": policy}
+    )
 
 
 @router.get("/")

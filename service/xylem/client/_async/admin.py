@@ -213,6 +213,14 @@ class AsyncAdmin(AsyncBase):
             day=day,
         )
 
+    async def load_model(self, model: str) -> None:
+        """Open the versions that a model's aliases name, in the process that answers."""
+        await self._send(_repository_call(model, "load"))
+
+    async def unload_model(self, model: str) -> None:
+        """Close a model in the process that answers; the next request opens it again."""
+        await self._send(_repository_call(model, "unload"))
+
     async def promote(
         self,
         model: str,
@@ -264,3 +272,8 @@ class AsyncAdmin(AsyncBase):
         return read_object(
             await self._send(Request("POST", admin_path(model, "/archive"), Path(file), _TAR))
         )
+
+
+def _repository_call(model: str, verb: str) -> Request:
+    """Return a request that loads or unloads a model, which may be sent twice."""
+    return Request("POST", f"/v2/repository/models/{segment(model)}/{verb}", repeatable=True)

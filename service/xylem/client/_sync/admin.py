@@ -205,6 +205,14 @@ class Admin(Base):
             day=day,
         )
 
+    def load_model(self, model: str) -> None:
+        """Open the versions that a model's aliases name, in the process that answers."""
+        self._send(_repository_call(model, "load"))
+
+    def unload_model(self, model: str) -> None:
+        """Close a model in the process that answers; the next request opens it again."""
+        self._send(_repository_call(model, "unload"))
+
     def promote(
         self,
         model: str,
@@ -252,3 +260,8 @@ class Admin(Base):
         return read_object(
             self._send(Request("POST", admin_path(model, "/archive"), Path(file), _TAR))
         )
+
+
+def _repository_call(model: str, verb: str) -> Request:
+    """Return a request that loads or unloads a model, which may be sent twice."""
+    return Request("POST", f"/v2/repository/models/{segment(model)}/{verb}", repeatable=True)

@@ -111,11 +111,16 @@ a whole file for such a tag, and does not say where it is.
 """
 
 
-def read_skos(file: DataFile, kind: str, language: str | None) -> SubjectList:
+def read_skos(
+    file: DataFile, kind: str, language: str | None, *, first_name: bool = False
+) -> SubjectList:
     """Read the resources of type skos:Concept, in the order in which the file gives that type.
 
-    kind      the format, as rdflib names it
-    language  of names without one, where a concept has no other name in it; None: it is not known
+    kind        the format, as rdflib names it
+    language    of names without one, where a concept has no other name in it; None: it is not
+                known
+    first_name  whether of two prefLabels of a concept in a language the first one is its name, and
+                the other one an altLabel; otherwise they are an error
 
     Resources without a type that have a prefLabel are concepts, too, and follow them. What is wrong
     with names of other resources does not matter.
@@ -132,7 +137,7 @@ def read_skos(file: DataFile, kind: str, language: str | None) -> SubjectList:
     prefLabels of a concept in a language, or a name in what is no language. Memory: the bytes of
     the file, and the properties above of each concept.
     """
-    concepts = _Concepts(file, language)
+    concepts = _Concepts(file, language, first_name=first_name)
     _parse(file, b"".join(file.blocks()), kind, concepts.add)
     subjects = list(concepts.subjects())
     if not subjects:
@@ -183,9 +188,10 @@ def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any]
 class _Concepts:
     """The properties of concepts, collected from triples that come in any order."""
 
-    def __init__(self, file: DataFile, language: str | None) -> None:
+    def __init__(self, file: DataFile, language: str | None, *, first_name: bool) -> None:
         self._file = file
         self._language = language
+        self._first_name = first_name
         self._concepts: dict[str, None] = {}
         self._other_types: set[str] = set()
         self._name_faults: dict[str, str] = {}
@@ -264,11 +270,13 @@ class _Concepts:
                 self._other_names[subject][language, kind == _KINDS[2], name] = None
         elif self._is_name(subject, value):
             first_name = self._names[subject].setdefault(language, name)
-            if first_name != name:
+            if first_name != name and self._first_name:
+                self._other_names[subject][language, False, name] = None
+            elif first_name != name:
                 self._name_faults.setdefault(
                     subject,
                     f"expected one skos:prefLabel in {language!r}, found {first_name[:60]!r} and "
-                    f"{name[:60]!r}",
+                    f"{name[:60]!r}: --first-name takes the first one",
                 )
 
     def _add_label_resource(self, kind: str, subject: str, value: Any) -> None:

@@ -65,8 +65,7 @@ def is_short(query: Query, served: ServedVersion) -> bool:
     if options.allow_labels is not None or options.deny_labels is not None:
         n_items += len(options.allow_labels or ()) + len(options.deny_labels or ())
         if not served.masks.keeps(options.allow_labels, options.deny_labels):
-            lists = options.allow_labels or (), options.deny_labels or ()
-            if any(map(served.info.searches, lists)):
+            if served.info.searches([*(options.allow_labels or ()), *(options.deny_labels or ())]):
                 return False
             n_items += served.labels.n_names // MASKED_AN_ITEM
     if options.explain:

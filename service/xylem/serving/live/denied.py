@@ -65,10 +65,17 @@ def _denying(served: ServedVersion, names: Sequence[str], by_info: U8 | None) ->
         allowed = np.ones(served.labels.n_names, np.uint8) if by_info is None else by_info.copy()
         ids = find_all(served.labels, names)
         allowed[ids[ids >= 0]] = 0
-        mask = served.predictor.label_mask(allowed)
-        denied = DeniedLabels(tuple(names), int(np.count_nonzero(ids < 0)), allowed, mask, by_info)
-    masks = LabelMasks(served.predictor, served.info, None if denied is None else denied.allowed)
-    return served._replace(denied=denied, masks=masks)
+        denied = DeniedLabels(
+            tuple(names),
+            int(np.count_nonzero(ids < 0)),
+            allowed,
+            served.predictor.label_mask(allowed),
+            by_info,
+        )
+    return served._replace(
+        denied=denied,
+        masks=LabelMasks(served.predictor, served.info, None if denied is None else denied.allowed),
+    )
 
 
 def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
@@ -87,7 +94,7 @@ def check_not_denied(served: ServedVersion, ids: I32, place: Callable[[int], str
     if served.denied is None:
         return
     for i in np.flatnonzero(served.denied.allowed[ids] == 0).tolist():
-        name = f"{name_of(served.labels, int(ids[i]))!r:.80}"
         raise UnknownLabel(
-            f"expected a label that is neither denied nor deprecated, found {name}"
+            "expected a label that is neither denied nor deprecated, found "
+            f"{name_of(served.labels, int(ids[i]))!r:.80}"
         ).with_path(place(i))

@@ -12,6 +12,8 @@ from xylem.base.errors import BadData
 from xylem.datasets.stream import DataFile
 from xylem.datasets.subjects import read_subjects
 from xylem.extras.rdf.skos import ENTITY_LENGTH_MAX, TEXT_LENGTH_MAX
+from xylem.vocabulary.concepts import read_concepts
+from xylem.vocabulary.label_info import read_label_info
 from xylem_store.label_info import Subject
 
 Graph = pytest.importorskip("rdflib").Graph
@@ -229,3 +231,20 @@ def test_many_short_literals_of_rdf_are_read(suffix: str, tmp_path: Path) -> Non
         file.write_text("".join(one.replace("x/a", f"x/{i}") for i in range(1_001)))
     assert file.stat().st_size > TEXT_LENGTH_MAX
     assert len(read_subjects(DataFile(file), None).subjects) == 1_001
+
+
+def test_the_first_of_two_names_can_be_the_name(tmp_path: Path) -> None:
+    file = tmp_path / "v.ttl"
+    file.write_text(ANOTHER_NAME + '"hauva"@fi.')
+    (dog,) = (
+        one
+        for one in read_subjects(DataFile(file), None, first_name=True).subjects
+        if one.names.get("en") == "dog"
+    )
+    assert dog.names["fi"] == "koira" and ("fi", False, "hauva") in dog.other_names
+    assert {"koira", "hauva"} <= set(read_concepts(file, "fi", first_name=True).texts)
+    info = read_label_info(file, first_name=True)
+    assert {one.names.get("fi") for one in subjects_of(info)} >= {"koira", "eläin"}
+    for read in (read_concepts, read_label_info):
+        with pytest.raises(BadData, match="found 'koira' and 'hauva': --first-name takes the"):
+            read(file)

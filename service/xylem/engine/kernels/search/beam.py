@@ -14,23 +14,19 @@ any block: the same scorer adds the same numbers in the same order, and the heap
 entries in whatever order they are offered.
 """
 
-import numpy as np
-
 from xylem.engine.kernels.search.beam_levels import (
     drop_below_thresholds,
     end_of_round,
     enter_round,
-    enter_row,
     go_down,
     keep_best_leaves,
-    keep_best_means,
     keep_children,
+    look_ahead,
     nothing_is_missed,
-    rank_leaves,
-    reaches,
     save_leaves,
     start_levels,
 )
+from xylem.engine.kernels.search.beam_means import drop_needless, keep_best_means
 from xylem.engine.kernels.search.calibrated import calibrate_answers
 from xylem.engine.kernels.search.call import (
     Call,
@@ -49,12 +45,21 @@ from xylem.engine.kernels.search.scoring import (
     call_scorer,
     last_at_once,
     parts_of,
-    start_turns,
 )
-from xylem.engine.kernels.search.workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace
+from xylem.engine.kernels.search.workspace import (
+    AHEAD,
+    ALL_INNER,
+    ALL_LEAVES,
+    BeamWorkspace,
+)
 from xylem_store import I64, struct_at
 from xylem_store import nonallocating_inlined as inlined
 from xylem_store import nonallocating_kernel as kernel
+
+_LONG_ROW = 100
+"""With so many features a row, to find the nodes of an ensemble that need not be scored takes less
+time than to score them (measured on label trees).
+"""
 
 
 @kernel
@@ -98,61 +103,50 @@ def beam_rows(call_at: I64) -> None:
         level = 0
         n_level = start_levels(search, n_trees, (end - begin) * n_trees, beam)
         while n_level > 0 and not work.stop[0]:
-            if end - begin == 1:
-                _score_level_of_row(parts, begin)
-            else:
-                _score_level_of_block(parts, begin, end, level, n_level)
+            _score_level(parts, begin, end, level, n_level, len(log_threshold) == 0)
             level += 1
-            best_first = end - begin == 1 or beam.in_rounds[level] != 0
-            n_level = go_down(search, (end - begin) * n_trees, best_first, beam)
+            n_level = go_down(search, (end - begin) * n_trees, beam.in_rounds[level] != 0, beam)
         for row in range(begin, end):
             _finish_row(parts, call_parts, row, row - begin)
     calibrate_answers(call, search, answers)
 
 
 @inlined
-def _score_level_of_row(parts: CallParts[BeamWorkspace], row: int) -> None:
-    """Score one row's level, tree by tree and the best node first, and take the children."""
-    ensemble, scorer, _, search, _, work, beam = parts
-    n_entries = enter_row(ensemble.child_ptr[0], row, beam)
-    floor = np.float32(-np.inf)
-    k = round_end = 0
-    start_turns(work, 0)
-    while k < n_entries and not work.stop[0]:
-        if k == round_end:
-            floor = rank_leaves(parts, 0)
-            round_end = min(n_entries, end_of_round(search, round_end, n_entries))
-        end = k
-        end_max = last_at_once(work, k, round_end)
-        while end < end_max and reaches(search, beam.entry_node[end], beam.entry_score[end], floor):
-            end += 1
-        if end == k:
-            k += 1
-            continue
-        call_scorer(scorer, IN_TURN, k, end, n_entries)
-        for entry in range(k, end):
-            _take_children(parts, entry, entry - k)
-        k = end
-
-
-@inlined
-def _score_level_of_block(
-    parts: CallParts[BeamWorkspace], begin: int, end: int, level: int, n_level: int
+def _score_level(
+    parts: CallParts[BeamWorkspace],
+    begin: int,
+    end: int,
+    level: int,
+    n_level: int,
+    has_no_thresholds: bool,
 ) -> None:
     """Score a level's chunks for the rows begin .. end - 1, chunk by chunk.
 
-    The level is scored in two rounds if its `in_rounds` is set, otherwise all at once.
-
-    n_level   the greatest number of nodes that a lane has on this level
+    n_level            the greatest number of nodes that a lane has on this level
+    has_no_thresholds  whether labels need not reach a threshold, in several trees with their means
     """
-    _, _, rows, search, _, work, beam = parts
-    n_features = (rows.indptr[end] - rows.indptr[begin]) // (end - begin)
-    row_features = max(1, n_features - work.tail_features)
+    ensemble, _, rows, search, _, work, beam = parts
+    n_trees = ensemble.child_ptr[0]
+    mean_features = (rows.indptr[end] - rows.indptr[begin]) // (end - begin)
+    row_features = max(1, mean_features - work.tail_features)
+    looks_ahead = beam.in_rounds[level] == AHEAD
+    may_drop = n_trees == 1 or (has_no_thresholds and row_features >= _LONG_ROW)
+    in_rounds = may_drop and beam.in_rounds[level] != 0
+    if looks_ahead or n_trees > 1:
+        in_rounds &= len(search.weight) == 0
     n_done = 0
     while n_done < n_level and not work.stop[0]:
-        round_end = end_of_round(search, n_done, n_level) if beam.in_rounds[level] else n_level
-        n_entries = enter_round(parts, begin, end, n_done, round_end)
-        _score_entries(parts, n_entries, row_features)
+        first = n_done
+        round_end = end_of_round(search, n_trees, n_done, n_level) if in_rounds else n_level
+        if n_done > 0 and n_trees > 1:
+            for lane in range(0, (end - begin) * n_trees, n_trees):
+                drop_needless(parts, lane, n_done)
+        elif n_done > 0 and looks_ahead:
+            look_ahead(end - begin, n_done, beam)
+            first = 0
+            round_end = n_done
+            looks_ahead = False
+        _score_entries(parts, enter_round(parts, begin, end, first, round_end), row_features)
         n_done = round_end
 
 
@@ -205,7 +199,10 @@ def _take_children(parts: CallParts[BeamWorkspace], k: int, slot: int) -> None:
 
 @inlined
 def _finish_row(
-    parts: CallParts[BeamWorkspace], call_parts: CallParts[BeamWorkspace], row: int, place: int
+    parts: CallParts[BeamWorkspace],
+    call_parts: CallParts[BeamWorkspace],
+    row: int,
+    place: int,
 ) -> None:
     """Write a row's answer from the leaves that its lanes saved.
 
@@ -215,9 +212,9 @@ def _finish_row(
     ensemble, _, _, search, answers, work, beam = parts
     n_trees = ensemble.child_ptr[0]
     first_lane = place * n_trees
-    for lane in range(first_lane, first_lane + n_trees):
-        keep_best_leaves(parts, lane)
-    if n_trees > 1:
+    if n_trees == 1:
+        keep_best_leaves(parts, first_lane)
+    else:
         keep_best_means(call_parts, first_lane)
     write_answer(
         answers,

@@ -7,16 +7,11 @@ labels that pass are found.
 In one tree no label is better than a node above it. Once top_r labels are known that are better
 than a node, that node cannot lead to an answer. So a level whose nodes have leaves is scored in two
 *rounds*: first its best nodes, then those of the other nodes that are no worse than the worst of
-the top_r labels known by then. The answers are the same as without rounds. In an ensemble every
-node is scored, because the mean of a label needs its probability in every tree whose beam reached
-it.
+the top_r labels known by then. The answers are the same as without rounds. For the rounds of an
+ensemble see `beam_means`.
 
-Means are computed for few of the leaves that the beams reached. Let m be the least mean among the
-best labels. Each of these labels has a probability of at least m in some tree, because a mean never
-exceeds the greatest of its terms. And m has a lower bound: the mean of a label is at least its
-probability in one tree divided by the number of trees, so the best labels of any single tree bound
-m from below. Few leaves reach this bound, and means are computed only for the labels of these
-leaves.
+The level before the last one has two rounds, too. Between them some nodes of the last level are
+scored, so that labels are known by which the second round is judged (`look_ahead`).
 """
 
 import numpy as np
@@ -26,19 +21,23 @@ from xylem.engine.kernels.search.call import (
     has_thresholds,
     is_allowed,
     key_of,
-    threshold_of,
     thresholds_of,
 )
 from xylem.engine.kernels.search.heaps import keep_best, sort_best
 from xylem.engine.kernels.search.scoring import CallParts
 from xylem.engine.kernels.search.workspace import BeamWorkspace
-from xylem_store import F32, LANES, lowest_lane, vadd, vatleast, vbroadcast, vload, vselect, vstore
+from xylem_store import (
+    F32,
+    LANES,
+    lowest_lane,
+    vadd,
+    vatleast,
+    vbroadcast,
+    vload,
+    vselect,
+    vstore,
+)
 from xylem_store import nonallocating_inlined as inlined
-
-_SLACK = np.float32(1e-4)
-"""Bounds, which are logarithms, are lowered by this: more than the rounding errors of sums and
-logarithms.
-"""
 
 
 @inlined
@@ -61,7 +60,12 @@ def drop_below_thresholds(
 
 @inlined
 def save_leaves(
-    node: int, score: np.float32, n_children: int, lane: int, beam: BeamWorkspace, margins: F32
+    node: int,
+    score: np.float32,
+    n_children: int,
+    lane: int,
+    beam: BeamWorkspace,
+    margins: F32,
 ) -> None:
     """Save the log-probabilities of a node's children, some of which are leaves, for later.
 
@@ -143,115 +147,11 @@ def keep_children(
     sizes[lane] = size
 
 
-@inlined
-def keep_best_means(parts: CallParts[BeamWorkspace], first_lane: int) -> None:
-    """Put the labels with the best means over a row's lanes into the heap of its first lane.
-
-    Every lane's heap has been filled by keep_best_leaves; afterwards the first one has the keys of
-    the means. The trees' probabilities are added in the order of the trees. With thresholds, each
-    leaf is considered that nearly reaches its threshold in its own tree; its label passes if the
-    mean does.
-    """
-    ensemble = parts.ensemble
-    search = parts.search
-    beam = parts.traversal_buffers
-    n_trees = ensemble.child_ptr[0]
-    floor = _floor_of(n_trees, search.top_r, first_lane, beam)
-    best_score = beam.best_score[first_lane]
-    best_label = beam.best_label[first_lane]
-    n_best = 0
-    for tree in range(n_trees):
-        lane = first_lane + tree
-        for saved in range(beam.saved_size[lane]):
-            child = ensemble.child_ptr[beam.saved_node[lane, saved]]
-            n_children = ensemble.child_ptr[beam.saved_node[lane, saved] + 1] - child
-            parent_key = vbroadcast(_parent_key(search, lane, saved, beam))
-            for tile in range(0, n_children, LANES):
-                log_p = vload(beam.saved_log_p[lane, saved], tile)
-                bounds = vbroadcast(floor)
-                if has_thresholds(search):
-                    bounds = vadd(thresholds_of(search, child + tile), vbroadcast(-_SLACK))
-                lanes = vatleast(vadd(parent_key, log_p), bounds)
-                while lanes != 0:
-                    position = tile + lowest_lane(lanes)
-                    lanes &= lanes - 1
-                    leaf = child + position
-                    if position >= n_children or ensemble.node_chunk[leaf] >= 0:
-                        continue
-                    label = ensemble.node_label[leaf]
-                    bound = floor
-                    if has_thresholds(search):
-                        bound = threshold_of(search.log_threshold, leaf) - _SLACK
-                    mean = _mean_of(parts, label, tree, bound, first_lane)
-                    if mean < np.float32(0.0) or not is_allowed(search, leaf):
-                        continue
-                    if has_thresholds(search) and np.log(mean) < threshold_of(
-                        search.log_threshold, leaf
-                    ):
-                        continue
-                    if len(search.weight) > 0:
-                        mean *= np.exp(search.weight[leaf])
-                    n_best = keep_best(best_score, best_label, n_best, search.top_r, mean, label)
-    beam.best_size[first_lane] = n_best
-
-
-@inlined
-def _floor_of(n_trees: int, top_r: int, first_lane: int, beam: BeamWorkspace) -> np.float32:
-    """Return a lower bound on the logarithms of the best top_r labels' keys.
-
-    It is -inf if no tree found top_r labels.
-    """
-    floor = np.float32(-np.inf)
-    for lane in range(first_lane, first_lane + n_trees):
-        if beam.best_size[lane] == top_r:
-            floor = max(floor, beam.best_score[lane, 0])
-    return np.float32(floor - np.log(np.float32(n_trees)) - _SLACK)
-
-
-@inlined
-def _parent_key(search: Search, lane: int, saved: int, beam: BeamWorkspace) -> np.float32:
-    """Return the logarithm to which a child's log-probability is added, to compare it with a bound.
-
-    It is the saved node's key, or with thresholds its log-score: thresholds apply to probabilities,
-    without weights.
-    """
-    if has_thresholds(search):
-        return np.float32(beam.saved_score[lane, saved])
-    return key_of(search, beam.saved_node[lane, saved], beam.saved_score[lane, saved])
-
-
-@inlined
-def _mean_of(
-    parts: CallParts[BeamWorkspace], label: int, tree: int, floor: np.float32, first_lane: int
-) -> np.float32:
-    """Return a label's mean probability over the trees.
-
-    Return -1 if an earlier tree than `tree` has a leaf of the label that reaches the floor: the
-    label has been handled there.
-    """
-    ensemble = parts.ensemble
-    search = parts.search
-    beam = parts.traversal_buffers
-    n_trees = ensemble.child_ptr[0]
-    total = np.float32(0.0)
-    for other in range(n_trees):
-        leaf = ensemble.label_leaf[other, label]
-        if leaf < 0:
-            continue
-        lane = first_lane + other
-        node = ensemble.parent[leaf]
-        for saved in range(beam.saved_size[lane]):
-            if beam.saved_node[lane, saved] == node:
-                log_p = beam.saved_log_p[lane, saved, leaf - ensemble.child_ptr[node]]
-                if other < tree and _parent_key(search, lane, saved, beam) + log_p >= floor:
-                    return np.float32(-1.0)
-                total += np.exp(beam.saved_score[lane, saved] + log_p)
-                break
-    return total / np.float32(n_trees)
-
-
 _LABELS_A_NODE = 3
-"""The first round has top_r / _LABELS_A_NODE nodes, rounded up (measured on label trees)."""
+_LABELS_A_LANE = 2
+"""The first round has so many labels of the answer for each node, in one tree and in each of
+several trees (measured on label trees).
+"""
 
 # stands in `left_out` for a key of -inf: there -inf means that no node was left out
 _LEAST = np.finfo(np.float32).min
@@ -272,6 +172,7 @@ def start_levels(search: Search, n_trees: int, n_lanes: int, beam: BeamWorkspace
         beam.saved_size[lane] = 0
         beam.best_size[lane] = 0
         beam.left_out[lane] = np.float32(-np.inf)
+        beam.ahead[lane] = 0
     return 1
 
 
@@ -295,6 +196,9 @@ def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace)
             beam.level_score[lane, i] = beam.next_score[lane, i]
             if len(search.weight) > 0:
                 beam.level_score[lane, i] -= search.weight[node]
+        for i in range(beam.ahead[lane]):
+            beam.level_score[lane, i] = np.float32(np.nan)
+        beam.ahead[lane] = 0
         beam.level_size[lane] = n_next
         if has_thresholds(search):
             beam.width[lane] += search.beam_width - n_next
@@ -304,13 +208,39 @@ def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace)
 
 
 @inlined
-def end_of_round(search: Search, n_done: int, n_level: int) -> int:
+def end_of_round(search: Search, n_trees: int, n_done: int, n_level: int) -> int:
     """Return where the next round ends among a lane's n_level nodes, if `n_done` have been scored.
 
     Rounds of one node each would score the fewest nodes; but a block reads its chunks once a round,
     so there are only two.
     """
-    return n_level if n_done > 0 else (search.top_r + _LABELS_A_NODE - 1) // _LABELS_A_NODE
+    n_labels = _LABELS_A_NODE if n_trees == 1 else _LABELS_A_LANE
+    return n_level if n_done > 0 else (search.top_r + n_labels - 1) // n_labels
+
+
+@inlined
+def look_ahead(n_lanes: int, n_done: int, beam: BeamWorkspace) -> None:
+    """Make the best nodes found for the next level the first n_done nodes of this one, which have
+    been scored.
+
+    Only nodes are taken that are better than all nodes of this level that are left: no child of
+    those can take their places in the next level. Scores are keys: there are no weights. A score
+    that is NaN stands for no node: no comparison with it is true.
+    """
+    for lane in range(n_lanes):
+        n_ahead = 0
+        if beam.level_size[lane] > n_done:
+            best_left = beam.level_score[lane, n_done]
+            scores = beam.level_score[lane]
+            nodes = beam.level_node[lane]
+            for i in range(beam.next_size[lane]):
+                score = beam.next_score[lane, i]
+                if score > best_left:
+                    node = beam.next_node[lane, i]
+                    n_ahead = keep_best(scores, nodes, n_ahead, n_done, score, node)
+        for i in range(n_ahead, n_done):
+            beam.level_score[lane, i] = np.float32(np.nan)
+        beam.ahead[lane] = n_ahead
 
 
 @inlined
@@ -354,17 +284,6 @@ def reaches(search: Search, node: int, score: np.float32, floor: np.float32) -> 
 
 
 @inlined
-def enter_row(n_trees: int, row: int, beam: BeamWorkspace) -> int:
-    """Enter all nodes of a single row's level, tree by tree; return how many."""
-    n_entries = 0
-    for lane in range(n_trees):
-        for i in range(beam.level_size[lane]):
-            _enter(n_entries, lane, row, i, beam)
-            n_entries += 1
-    return n_entries
-
-
-@inlined
 def enter_round(
     parts: CallParts[BeamWorkspace], begin: int, end: int, n_done: int, round_end: int
 ) -> int:
@@ -378,6 +297,8 @@ def enter_round(
     beam = parts.traversal_buffers
     n_trees = ensemble.child_ptr[0]
     n_lanes = (end - begin) * n_trees
+    if end - begin == 1:
+        return _enter_row(parts, begin, n_done, round_end)
     ends = beam.chunk_ptr
     ends[:] = 0
     for lane in range(n_lanes):
@@ -396,6 +317,21 @@ def enter_round(
                     chunk = ensemble.node_chunk[beam.level_node[lane, i]]
                     _enter(ends[chunk], lane, row, i, beam)
                     ends[chunk] += 1
+    return n_entries
+
+
+@inlined
+def _enter_row(parts: CallParts[BeamWorkspace], row: int, n_done: int, round_end: int) -> int:
+    """Do as `enter_round` for a single row; the entries are in the order of the lanes."""
+    search = parts.search
+    beam = parts.traversal_buffers
+    n_entries = 0
+    for lane in range(parts.ensemble.child_ptr[0]):
+        floor = rank_leaves(parts, lane)
+        for i in range(n_done, min(round_end, beam.level_size[lane])):
+            if reaches(search, beam.level_node[lane, i], beam.level_score[lane, i], floor):
+                _enter(n_entries, lane, row, i, beam)
+                n_entries += 1
     return n_entries
 
 

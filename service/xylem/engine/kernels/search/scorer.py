@@ -182,6 +182,7 @@ def find_words(
         sparse_at[hit] = first + begin
         sparse_count[hit] = end - begin
         prefetch(sparse, first + begin)
+        prefetch(sparse, first + end - 1)
 
 
 @inlined

@@ -34,7 +34,7 @@ _MARGINS_MAX = 1 << 12
 """The most margins of the nodes that are scored in one call, so that they stay in the caches."""
 
 # a map of more features than this does not stay in the caches, and does not pay
-_MAP_FEATURES_MAX = 1 << 18
+_MAP_FEATURES_MAX = 1 << 20
 
 
 @handle
@@ -132,6 +132,9 @@ ALL_INNER = 1
 MIXED = 2
 """Kinds of nodes, by their children: only leaves, only inner nodes, or both."""
 
+AHEAD = 2
+"""A level in two rounds, between which some nodes of the next level are scored."""
+
 # the most bytes of the saved leaves of a block, unless the block is one row
 _SAVED_BYTES_MAX = 1 << 24
 
@@ -147,7 +150,7 @@ class BeamWorkspace(NamedTuple):
     below                  [C]                  for each chunk: ALL_LEAVES, ALL_INNER or MIXED
     chunk_ptr              [C + 1]              where the entries of a chunk go
     in_rounds              [levels + 1]         whether a level is scored in two rounds (see
-                           beam_levels)
+                           beam_levels, beam_means), AHEAD: with a look at the next level
     level_node/score/size  [lanes, B], [lanes]  each lane's nodes of this level
     entry_node/lane/row    [E]                  the (node, lane) pairs to score, and the lanes' rows
     entry_score            [E]                  log-scores of these nodes
@@ -159,6 +162,8 @@ class BeamWorkspace(NamedTuple):
     saved_node/score       [lanes, S]           the nodes with leaves that a lane visited
     saved_log_p            [lanes, S, W]        and the log-probabilities of their children
     saved_size             [lanes]
+    needed                 [lanes]              how many nodes of its last level a lane must score
+    ahead                  [lanes]              how many of the next level's best nodes are scored
     """
 
     below: U8_1
@@ -183,6 +188,8 @@ class BeamWorkspace(NamedTuple):
     saved_score: F32_2
     saved_log_p: F32_3
     saved_size: I32_1
+    needed: I32_1
+    ahead: I32_1
 
     def entries(self) -> Entries:
         """Return the entries that are scored."""
@@ -220,9 +227,12 @@ class BeamShape:
         has_leaves = [self.below[of_level[of_level >= 0]] != ALL_INNER for of_level in chunks]
         self._leafy = [*(int(np.count_nonzero(of_level)) for of_level in has_leaves), 0]
         self.n_levels = len(self._leafy)
-        self._in_rounds = np.array(
-            [self.n_trees == 1 and n > 0 for n in [*self._leafy, 0]], np.uint8
-        )
+        self._in_rounds = np.array([n > 0 for n in [*self._leafy, 0]], np.uint8)
+        last = self.n_levels - 3  # the last level that has inner nodes
+        if self.n_trees > 1:
+            self._in_rounds[:last] = 0
+        elif last > 0 and not self._in_rounds[last - 1]:
+            self._in_rounds[last - 1] = AHEAD
 
     def saved_nodes(self, beam_width: int) -> int:
         """Return the most nodes with leaves that a beam visits in a tree."""
@@ -241,7 +251,7 @@ class BeamShape:
             "chunk_ptr": len(self.below) + 1,
             "level_node level_score next_node next_score": (n_lanes, beam_width),
             "entry_node entry_lane entry_row entry_score": n_lanes * beam_width,
-            "level_size next_size width left_out best_size saved_size": n_lanes,
+            "level_size next_size width left_out best_size saved_size needed ahead": n_lanes,
             "best_score best_label": (n_lanes, top_r),
             "saved_node saved_score": (n_lanes, n_saved),
             "saved_log_p": (n_lanes, n_saved, self._width),

@@ -90,7 +90,19 @@ class ExplainedTree(TypedDict):
     path: list[ExplainedNode]
 
 
-class TreesExplanation(TypedDict):
+class _Explanation(TypedDict):
+    """The part of an explanation that comes from the label info of the model."""
+
+    broader_path: Annotated[
+        NotRequired[list[dict[str, str | None]]],
+        Field(
+            description="with label info: uri and name of the concepts above the label, from the "
+            "top down, the first one at each step"
+        ),
+    ]
+
+
+class TreesExplanation(_Explanation):
     """An explanation of a label's score by a model of label trees."""
 
     trees: list[ExplainedTree]
@@ -117,7 +129,7 @@ class ExplainedLeaf(TypedDict):
     path: list[RoutedNode]
 
 
-class LeavesExplanation(TypedDict):
+class LeavesExplanation(_Explanation):
     """An explanation of a label's score by a model of decision trees."""
 
     leaves: list[ExplainedLeaf]
@@ -145,7 +157,7 @@ class ExplainedName(TypedDict):
     words: Annotated[list[str], Field(description="words of the text")]
 
 
-class MembersExplanation(TypedDict):
+class MembersExplanation(_Explanation):
     """An explanation of a label's score by a combined model: its members, and names in the text."""
 
     members: list[ExplainedMember]

@@ -23,6 +23,7 @@ from xylem.serving.dialects.predict.prediction_json import Spans, predictions_js
 from xylem.serving.dialects.predict.schema import (
     ExplainedMember,
     ExplainedName,
+    LabelExplanation,
     LeavesExplanation,
     MembersExplanation,
     TreesExplanation,
@@ -154,31 +155,37 @@ def describe_labels(
     if info is not None:
         parts.append(members_of(info, predictions.labels))
     if explain:
-        parts.append(
-            [
-                b'"explanation":%b' % explanation
-                for explanation in explain_labels(predictions, chunked, served)
-            ]
-        )
+        explanations = explain_labels(predictions, chunked, served, info and info.languages)
+        parts.append([b'"explanation":%b' % explanation for explanation in explanations])
     return [b",".join(members) for members in zip(*parts, strict=True)] if parts else None
 
 
 def explain_labels(
-    predictions: Predictions, chunked: ChunkedRows, served: ServedVersion
+    predictions: Predictions,
+    chunked: ChunkedRows,
+    served: ServedVersion,
+    languages: Sequence[str] | None = None,
 ) -> list[bytes]:
     """Return the JSON of the explanation of each label that was found for the rows.
+
+    languages  of the names of broader concepts; None: the default language, then any
 
     Every door (predict, batches, files, Python) answers explanations that were made here.
     """
     explanations = []
     describe_feature = _feature_describer(served.features)
+    facts = served.info.current
     for row, (start, end) in enumerate(itertools.pairwise(predictions.ptr.tolist())):
         for label in predictions.labels[start:end].tolist():
             explanation = served.predictor.explain(chunked.rows, row, label)
+            description: LabelExplanation
             if isinstance(explanation, CombinedExplanation):
-                explanations.append(dump(_combined(explanation, label, chunked.text(row), served)))
+                description = _combined(explanation, label, chunked.text(row), served)
             else:
-                explanations.append(dump(_explain_trees(explanation, describe_feature)))
+                description = _explain_trees(explanation, describe_feature)
+            if facts is not None:
+                description["broader_path"] = facts.broader_path(label, languages)
+            explanations.append(dump(description))
     return explanations
 
 

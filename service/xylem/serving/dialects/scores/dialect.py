@@ -116,8 +116,9 @@ def is_short(query: ScoreRequest, served: ServedVersion) -> bool:
         n_items += len(instance.labels) + n_items_of(instance, served.featurizer) // 32
         if isinstance(instance, ScoredText) and instance.sequence:
             n_items += len(instance.text)
-    items = itertools.chain.from_iterable(instance.labels for instance in query.instances)
-    return n_items <= SHORT_LABELS and not served.info.searches(list(items))
+    return n_items <= SHORT_LABELS and not served.info.searches(
+        [item for instance in query.instances for item in instance.labels]
+    )
 
 
 def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:
@@ -171,8 +172,9 @@ def _label_ids(
         return f"instances[{chosen[row]}].labels[{item - starts[row]}]"
 
     items = list(itertools.chain.from_iterable(lists))
-    allowed = None if served.denied is None else served.denied.allowed
-    ids, ptr = served.info.label_ids(items, place, allowed)
+    ids, ptr = served.info.label_ids(
+        items, place, None if served.denied is None else served.denied.allowed
+    )
     if len(ids) > len(items):
         refuse_beyond(len(ids), "labels to score", "answer_labels_max", limits, "instances")
     check_not_denied(
