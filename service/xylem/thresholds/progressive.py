@@ -113,7 +113,12 @@ class ProgressiveThresholds:
             truth = labels.cut(first, first + n)
             for start, counters, thresholds in self._learners:
                 count_rows(estimates, truth, self._bounds, start, counters, thresholds)
-            self._keep_late(estimates, truth)
+            n_rows = self._n_training_rows
+            n_left = n_rows - n_rows // self._n_parts - self.n_rows
+            n_kept = sum(part.n_rows for part in self._truth)
+            if n_left <= max(LATE_SHARE * n_rows, LATE_ROWS_MIN) and n_kept < LATE_ROWS_MAX:
+                self._late.add(estimates.ptr, estimates.labels, estimates.scores)
+                self._truth.append(truth)
             first += n
             self.n_rows += n
 
@@ -142,14 +147,6 @@ class ProgressiveThresholds:
             "start": [best.start.a, best.start.b],
             "validation_macro_f": self._macro_f(best),
         }
-
-    def _keep_late(self, estimates: Estimates, truth: LabelRows) -> None:
-        n_rows = self._n_training_rows
-        n_left = n_rows - n_rows // self._n_parts - self.n_rows
-        n_kept = sum(part.n_rows for part in self._truth)
-        if n_left <= max(LATE_SHARE * n_rows, LATE_ROWS_MIN) and n_kept < LATE_ROWS_MAX:
-            self._late.add(estimates.ptr, estimates.labels, estimates.scores)
-            self._truth.append(truth)
 
     def _macro_f(self, learner: _Learner) -> float:
         """Return the macro-F of thresholds on the late rows, in percent."""

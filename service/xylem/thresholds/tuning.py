@@ -374,9 +374,11 @@ class _Task(NamedTuple):
         requested = self.request.start
         if requested is not None:
             return self.read._replace(a=requested.a, b=requested.b)
-        if self.request.objective != "macro":
-            return self.read
-        return choose_start(estimates, truth, bounds, self.read, self.request.empty)
+        return (
+            choose_start(estimates, truth, bounds, self.read, self.request.empty)
+            if self.request.objective == "macro"
+            else self.read
+        )
 
     def _find(self, method: Method, estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
         """Return the thresholds of a method other than OFO, float32[K]."""

@@ -43,9 +43,13 @@ class Weighed(NamedTuple):
 
     def weighed_chunk(self, chunk: Chunk) -> Chunk:
         """Return a chunk that scores `rows` as this one scores the original rows."""
-        if self.scale is None:
-            return chunk
-        return chunk._replace(weight=(chunk.weight / self.scale[chunk.feature]).astype(np.float32))
+        return (
+            chunk
+            if self.scale is None
+            else chunk._replace(
+                weight=(chunk.weight / self.scale[chunk.feature]).astype(np.float32)
+            )
+        )
 
 
 class FeatureCounts(NamedTuple):

@@ -174,9 +174,11 @@ def streaming_featurizer(
     parameters = parameters_of({"kind": kind, **values})
     if isinstance(parameters, HashingParameters) and dataset.rows is None:
         words = HashingFeaturizer(parameters, fit_forms(parameters)).with_fields(dataset.fields)
-        if vectors is None or dataset.vectors is None:
-            return words
-        return beside_vectors(words, vector_blocks, vectors)
+        return (
+            words
+            if vectors is None or dataset.vectors is None
+            else beside_vectors(words, vector_blocks, vectors)
+        )
     if isinstance(parameters, RawParameters) and dataset.rows is not None:
         return Featurizer(parameters, n_features)
     raise BadParameter(

@@ -120,9 +120,11 @@ def take_shadow(
                 f"{head.place}: expected candidate thresholds (in shadow mode), found none"
             )
         connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
-        if switch:
-            return state.replace_state(connection, head, state.SWITCHED, saved.candidate).epoch
-        return state.append(connection, head, state.DROPPED).epoch
+        return (
+            state.replace_state(connection, head, state.SWITCHED, saved.candidate)
+            if switch
+            else state.append(connection, head, state.DROPPED)
+        ).epoch
 
 
 def read_shadow(connection: Connection, head: Head) -> ShadowState | None:

@@ -82,9 +82,11 @@ def pieces(
     constant = 0.0 if learning is None else learning.share * total
 
     def rate_at(step: int) -> float:
-        if p.is_adaptive or step <= constant:
-            return p.rate
-        return p.rate * ((total - step) / (total - constant))
+        return (
+            p.rate
+            if p.is_adaptive or step <= constant
+            else p.rate * ((total - step) / (total - constant))
+        )
 
     cuts = np.unique([*marks, int(constant), *range(0, total, PIECE_ROWS)])
     windows = deal_windows(source, tools)
