@@ -55,8 +55,7 @@ class EmbeddedPredictor(Predictor):
         """Return as many rows: the chosen ones made dense, the others without features."""
         sizes = np.zeros(rows.n_rows, np.int64)
         sizes[chosen] = self.embedding.dim
-        dense = self.embedding.rows(rows.take(np.flatnonzero(sizes)))
-        return dense._replace(indptr=offsets(sizes))
+        return self.embedding.rows(rows.take(np.flatnonzero(sizes)))._replace(indptr=offsets(sizes))
 
     @contextmanager
     def row_search(

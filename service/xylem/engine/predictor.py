@@ -109,8 +109,7 @@ class Predictor(Searcher):
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         n_labels = len(labels)
         label_scores = LabelScores(np.empty(n_labels, np.float32), np.empty(n_labels, np.float32))
-        longest = int(np.diff(arrays[0]).max(initial=0))
-        buffers = self._take(self._scoring, rows.n_rows, longest)
+        buffers = self._take(self._scoring, rows.n_rows, int(np.diff(arrays[0]).max(initial=0)))
         set_rows(buffers.rows, *arrays)
         buffers.call[FIRST] = 0
         buffers.call[LAST] = rows.n_rows

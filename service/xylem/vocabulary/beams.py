@@ -53,8 +53,7 @@ def measure_beams(
     Deterministic but for the times. Cost: for each beam that of answering at most ROWS_MAX rows,
     and of fitting a ranker by folds.
     """
-    n_rows = labelled.n_rows
-    rows = np.sort(np.random.default_rng(seed).permutation(n_rows)[:ROWS_MAX])
+    rows = np.sort(np.random.default_rng(seed).permutation(labelled.n_rows)[:ROWS_MAX])
     labelled = labelled._replace(
         rows=labelled.rows.take(rows),
         labels=labelled.labels.take(rows),

@@ -85,8 +85,7 @@ class NameMatcher:
         self._seed = new_seed()
         self.n_concepts = len(self._trie.broader_ptr) - 1
         self.n_features = self.n_concepts * len(NAME_FEATURES)
-        n_names = len(self._trie.concepts)
-        self._text_ptr = take(arrays, f"{GROUP}/text_ptr", "int64", (n_names + 1,))
+        self._text_ptr = take(arrays, f"{GROUP}/text_ptr", "int64", (len(self._trie.concepts) + 1,))
         self._texts = take(arrays, f"{GROUP}/texts", "uint8", (int(self._text_ptr[-1]),))
         _check_texts(self._texts, self._text_ptr)
 

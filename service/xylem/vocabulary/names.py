@@ -147,5 +147,4 @@ def _select_lists(lists: Lists, chosen: I64) -> Lists:
     """Return the chosen lists, without words that have no number."""
     sizes = np.diff(lists.ptr)[chosen]
     ids = lists.ids[ranges(lists.ptr[chosen], sizes)]
-    ptr = offsets(ids >= 0)[offsets(sizes)]
-    return Lists(ptr, ids[ids >= 0])
+    return Lists(offsets(ids >= 0)[offsets(sizes)], ids[ids >= 0])

@@ -108,8 +108,7 @@ def build_trie(
     sets = np.sort(words, axis=1)  # the distinct words of each name, ascending
     sets[:, 1:][sets[:, 1:] == sets[:, :-1]] = NONE
     sets.sort(axis=1)
-    keys = [is_qualified, kinds, concepts, *words.T[::-1], *sets.T[::-1]]
-    order = np.lexsort(keys)
+    order = np.lexsort([is_qualified, kinds, concepts, *words.T[::-1], *sets.T[::-1]])
     nodes, leaf = _nodes(sets[order], n_words)
     by_leaf = np.argsort(leaf, kind="stable")
     order = order[by_leaf]
@@ -215,8 +214,7 @@ def check_trie(trie: NameTrie) -> None:
             "names.sequence_words_ptr.npy", f"1 to {NAME_WORDS_MAX} words", "another number"
         )
     node_of = np.repeat(nodes, np.diff(trie.sequence_ptr))
-    parent = np.concatenate([np.full(n_roots, -1), np.repeat(nodes, n_children)])
-    _check_sets(trie, node_of, parent)
+    _check_sets(trie, node_of, np.concatenate([np.full(n_roots, -1), np.repeat(nodes, n_children)]))
     names = np.flatnonzero(trie.word_name >= 0)
     alone = trie.word_name[names]
     begin = trie.sequence_words_ptr[alone]

@@ -112,8 +112,7 @@ class Leases:
     def fail(self, claim: Claim, error: str, code: str) -> None:
         """End the job as failed. Raises ClaimLost."""
         error = error[:ERROR_MAX].replace("\0", " ")  # which PostgreSQL would refuse
-        storable = error.encode("utf-8", "replace").decode()
-        self._end(claim, "failed", error=storable, error_code=code)
+        self._end(claim, "failed", error=error.encode("utf-8", "replace").decode(), error_code=code)
 
     def cancel(self, claim: Claim) -> None:
         """End the job as cancelled. Raises ClaimLost."""

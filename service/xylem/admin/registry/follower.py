@@ -119,8 +119,7 @@ class RemoteFollower:
 
     def _fetch(self, model: str, remote_version: RemoteVersion, denied: tuple[str, ...]) -> None:
         with contextlib.suppress(NotFound):
-            digest = self._store.manifest(model, remote_version.version).digest
-            if digest == remote_version.digest:
+            if self._store.manifest(model, remote_version.version).digest == remote_version.digest:
                 return
             raise Conflict(
                 f"{model}@{remote_version.version}: expected the version of {self._remote.url}, "
