@@ -29,8 +29,7 @@ from benchmarks.runs import Settings, able, show, spread, train
 from xylem.base.rows import LabelRows, SparseRows
 from xylem.engine.predictor import PredictOptions, Predictor
 from xylem.evaluation import PredictedRows, Truth, propensities, ranking_metrics
-from xylem.trainers import parse_parameters
-from xylem.trainers import train as train_here
+from xylem.trainers import parse_parameters, train as train_here
 from xylem.workflows.choose_features import trial_model
 from xylem.workflows.train import peak_memory_bytes
 

@@ -33,12 +33,13 @@ BEFORE_MAX = 32  # the most earlier versions that an alias remembers
 
 DENIED_MAX = 10_000  # the most labels that an alias may deny
 
+# The most bytes of an alias's document; nearly all of it may be names of denied labels.
 ALIAS_BYTES_MAX = 1 << 20
-"""The most bytes of an alias's document; nearly all of it may be names of denied labels."""
 
 SERIAL_MAX = (1 << 53) - 1
+
+# The roles of versions besides the one that an alias names, and the most parts of each.
 _ROLES = {"canary": PARTS - 1, "shadow": PARTS}
-"""The roles of versions besides the one that an alias names, and the most parts of each."""
 
 
 class TrafficShare(NamedTuple):
@@ -179,11 +180,11 @@ def denied_labels(names: Iterable[str]) -> tuple[str, ...]:
     return labels
 
 
+# A function from an alias to the next one; None removes it. A new alias begins as `Alias(0)`.
 Change = Callable[[Alias], Alias | None]
-"""A function from an alias to the next one; None removes it. A new alias begins as `Alias(0)`."""
 
+# A function from the labels that an alias denies to the labels that it denies afterwards.
 LabelChange = Callable[[tuple[str, ...]], Collection[str]]
-"""A function from the labels that an alias denies to the labels that it denies afterwards."""
 
 
 def apply(change: Change, alias: Alias, place: str) -> Alias | None:

@@ -27,8 +27,10 @@ from xylem_store.manifest import (
 )
 
 _BLOCK = 512
+
+# The most bytes after the end of an archive: programs pad a tar to a record of 20 blocks.
 TRAILER_BYTES_MAX = 20 * _BLOCK
-"""The most bytes after the end of an archive: programs pad a tar to a record of 20 blocks."""
+
 _PIECE_BYTES = 1 << 20
 
 

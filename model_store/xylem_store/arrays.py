@@ -17,11 +17,12 @@ from xylem_store.fs import FileSystem, Mapped, read_head, write_file
 ALIGNMENT = 64  # bytes; the data of a file begin at a multiple
 HEADER_BYTES_MAX = 1024  # the longest header of a file, including magic and length
 
+# The most bytes of an array; far from where a product of sizes could overflow an int64.
 ARRAY_BYTES_MAX = 1 << 46
-"""The most bytes of an array; far from where a product of sizes could overflow an int64."""
 
 DIMENSIONS_MAX = 3
 
+# The types that an array may have, by name, and how a .npy header writes them.
 DESCRIPTORS: dict[str, str] = {
     "int8": "|i1",
     "int16": "<i2",
@@ -34,7 +35,6 @@ DESCRIPTORS: dict[str, str] = {
     "float32": "<f4",
     "float64": "<f8",
 }
-"""The types that an array may have, by name, and how a .npy header writes them."""
 
 _MAGIC = b"\x93NUMPY\x01\x00"
 _PIECE_BYTES = 1 << 22

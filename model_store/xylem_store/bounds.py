@@ -33,6 +33,11 @@ class Bound(NamedTuple):
 
 _offsets = partial(Bound, ascends=True)
 
+# Keyed by the names of the arrays; `ranker/labels` stands for those of all members.
+#
+# Kernels also index by the arrays of name tables, which `names.check_names` proves, and by numbers
+# that are packed in `ensemble/directory`, `ensemble/blocks` and `ensemble/sparse`: see
+# `chunk_checks`.
 BOUNDS: dict[str, Bound] = {
     "ensemble/child_ptr": Bound("ensemble/parent", 1),
     "ensemble/parent": Bound("ensemble/parent", least=-1),
@@ -82,12 +87,6 @@ BOUNDS: dict[str, Bound] = {
     "rows/label_ptr": _offsets("rows/label_idx"),
     "rows/label_idx": Bound("labels/offsets", -1),
 }
-"""Keyed by the names of the arrays; `ranker/labels` stands for those of all members.
-
-Kernels also index by the arrays of name tables, which `names.check_names` proves, and by numbers
-that are packed in `ensemble/directory`, `ensemble/blocks` and `ensemble/sparse`: see
-`chunk_checks`.
-"""
 
 
 def check_bounds(

@@ -11,8 +11,8 @@ from xylem_store.compiled.decorators import kernel
 from xylem_store.compiled.handles import F32, I32, I64, U8, U16, U32, U64
 from xylem_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights, levels_of
 
+# The most children of a node: a sparse word can address so many.
 CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
-"""The most children of a node: a sparse word can address so many."""
 
 # int8 weights go from -127 to 127, not from -128: a child's largest weight becomes -127 or 127
 INT8_MAX = 127
@@ -113,13 +113,13 @@ def padded(n_children: int) -> int:
     return int(padded_width(n_children))
 
 
+# Each array of offsets, and the array that it cuts into the parts of the chunks.
 PARTS = {
     "block_ptr": "blocks",
     "row_start": "row_ptr",
     "sparse_ptr": "sparse",
     "dense_ptr": "dense",
 }
-"""Each array of offsets, and the array that it cuts into the parts of the chunks."""
 
 
 def build_ensemble(

@@ -51,13 +51,16 @@ LABELS = "labels"
 
 LABEL_COUNTS = "labels/counts"
 
+# The types of sparse words and of dense weights, for each kind of weights.
 TYPES = {
     "float32": ("uint64", "float32"),
     "bfloat16": ("uint32", "uint16"),
     "int8": ("uint16", "int8"),
 }
-"""The types of sparse words and of dense weights, for each kind of weights."""
 
+# For each fault the array at whose index it is, and what is expected there.
+#
+# An array of more than one dimension is indexed as if it were flat.
 FAULTS: dict[int, tuple[str, str]] = {
     4: ("node_label", "a label below n_labels at a leaf"),
     5: ("node_label", "-1 at an inner node, and everywhere in a decision tree"),
@@ -83,10 +86,6 @@ FAULTS: dict[int, tuple[str, str]] = {
     32: ("dense", "zero in the padding"),
     37: ("child_ptr", "children at the root of a label tree"),
 }
-"""For each fault the array at whose index it is, and what is expected there.
-
-An array of more than one dimension is indexed as if it were flat.
-"""
 
 
 def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -55,11 +55,10 @@ def seal(body: bytes, name: str) -> bytes:
     return f"{hashlib.sha256(body).hexdigest()}  {name}\n".encode("ascii")
 
 
+# A function of a value and its place. It returns the value in the form in which it is used.
+#
+# It raises Corrupt for a value that does not fit.
 Check = Callable[[Any, str], Any]
-"""A function of a value and its place. It returns the value in the form in which it is used.
-
-It raises Corrupt for a value that does not fit.
-"""
 
 
 def checked(expected: str, fits: Callable[[Any], object]) -> Check:

@@ -45,34 +45,33 @@ Kind = Literal["label-tree", "decision-tree", "combined"]
 Link = Literal["hinge2", "hinge3", "logistic", "multiway", "argmax", "softmax"]
 Weights = Literal["float32", "bfloat16", "int8"]
 
+# The meaning of the margins of a node's children, by the kind of the ensemble.
+#
+# Label trees: a child's margin m gives its probability given its parent.
+#     hinge2    exp(-max(0, 1 - m)^2)
+#     hinge3    exp(-max(0, 1 - m)^3)
+#     logistic  1 / (1 + exp(-m))
+#     softmax   exp(m) over the sum of exp(m) of the node's children; the rows are dense, made by an
+#               embedding (`xylem_store.extras`)
+#
+# Decision trees: the margins decide which children a row goes to. Of equal margins the child that
+# comes first wins.
+#     multiway  every child whose margin is > 0; if there is none, the child of the greatest margin
+#     argmax    the child of the greatest margin only
+#
+# (A binary separator w, b is an argmax node whose first child has no weights and bias 0, the second
+# child w and b.)
+#
+# Combined versions, logistic: a label's probability is 1 / (1 + exp(-m)) of the ranker's margin m
+# (`xylem_store.members`).
 LINKS: dict[Kind, tuple[Link, ...]] = {
     "label-tree": ("hinge2", "hinge3", "logistic", "softmax"),
     "decision-tree": ("multiway", "argmax"),
     "combined": ("logistic",),
 }
-"""The meaning of the margins of a node's children, by the kind of the ensemble.
 
-Label trees: a child's margin m gives its probability given its parent.
-    hinge2    exp(-max(0, 1 - m)^2)
-    hinge3    exp(-max(0, 1 - m)^3)
-    logistic  1 / (1 + exp(-m))
-    softmax   exp(m) over the sum of exp(m) of the node's children; the rows are dense, made by an
-              embedding (`xylem_store.extras`)
-
-Decision trees: the margins decide which children a row goes to. Of equal margins the child that
-comes first wins.
-    multiway  every child whose margin is > 0; if there is none, the child of the greatest margin
-    argmax    the child of the greatest margin only
-
-(A binary separator w, b is an argmax node whose first child has no weights and bias 0, the second
-child w and b.)
-
-Combined versions, logistic: a label's probability is 1 / (1 + exp(-m)) of the ranker's margin m
-(`xylem_store.members`).
-"""
-
+# The number of each link for the kernels.
 LINK_CODES: dict[Link, int] = {link: code for code, link in enumerate(get_args(Link))}
-"""The number of each link for the kernels."""
 
 
 @handle

@@ -157,8 +157,8 @@ def check_rerank(rerank: Rerank, n_features: int) -> None:
     )
 
 
+# The prefix of the names of these arrays.
 EMBEDDING = "embedding"
-"""The prefix of the names of these arrays."""
 
 DIM_MAX = 1024  # the most dimensions: as many as features in a group
 PLACES_MAX = 16  # the most places of a window of words

@@ -7,11 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+# Matches a name in a stub, and its module.
+#
+# Python's own parser would take a millisecond for each package.
 _LINE = re.compile(r"^from (\.[\w.]*) import (\w+) as \2$", re.MULTILINE)
-"""Matches a name in a stub, and its module.
-
-Python's own parser would take a millisecond for each package.
-"""
 
 
 class Face(NamedTuple):

@@ -19,8 +19,8 @@ from xylem_store.identifiers import (
 )
 from xylem_store.moves import MOVES_BYTES_MAX
 
+# When the journal is longer, it is removed, and begins anew: readers then look at all models.
 JOURNAL_BYTES_MAX = 1 << 20
-"""When the journal is longer, it is removed, and begins anew: readers then look at all models."""
 
 
 class StoreFiles:

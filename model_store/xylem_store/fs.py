@@ -260,8 +260,8 @@ def remove_tree(fs: FileSystem, path: Path) -> None:
     fs.rmdir(path)
 
 
+# The errors of opening a link, a pipe, a directory or a socket instead of a file.
 _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
-"""The errors of opening a link, a pipe, a directory or a socket instead of a file."""
 
 
 @contextlib.contextmanager

@@ -44,12 +44,12 @@ URI = "uri"
 NOTATION = "notation"
 NAME = "name:"
 OTHER_NAME = "others:"
-DEPRECATED = "deprecated"
-"""The columns. NAME begins the column of the names in a language, OTHER_NAME that of other names.
 
-Deprecated subjects have the text DEPRECATED in the column of this name, which exists only if there
-are such subjects.
-"""
+# The columns. NAME begins the column of the names in a language, OTHER_NAME that of other names.
+#
+# Deprecated subjects have the text DEPRECATED in the column of this name, which exists only if
+# there are such subjects.
+DEPRECATED = "deprecated"
 
 NAME_SEPARATOR = " | "  # what stands between two other names of a subject
 

@@ -37,8 +37,8 @@ from xylem_store.ensemble import LINKS, Kind, Link, Weights
 from xylem_store.errors import Corrupt, UnsupportedSchema
 from xylem_store.identifiers import NAME_PATTERN, VERSION_MAX
 
+# The schema of this release. Until 0.1.0 is released, every change of the format stays in it.
 SCHEMA_VERSION = 1
-"""The schema of this release. Until 0.1.0 is released, every change of the format stays in it."""
 
 MANIFEST = "manifest.json"
 SEAL = "manifest.sha256"
@@ -47,31 +47,33 @@ ARRAYS = "arrays"
 MANIFEST_BYTES_MAX = 1 << 20
 SEAL_BYTES_MAX = 256
 ITEMS_MAX = 256  # the most arrays, parameters or metrics of a manifest
+
+# The most labels, features or nodes: ids are int32, and so are offsets of them.
 IDS_MAX = (1 << 31) - 2
-"""The most labels, features or nodes: ids are int32, and so are offsets of them."""
 
 TREES_MAX = 1 << 16
+
+# The kinds of features of versions that hold no others.
 FEATURE_KINDS = ("raw", "named", "tfidf", "hashing", "context", "chars", "words+chars")
-"""The kinds of features of versions that hold no others."""
 
 CALIBRATION = "calibration"  # the group of the arrays of a calibration: see `xylem_store.extras`
 
+# The kind of a version that holds other versions, and of its features.
+#
+# See `xylem_store.members`.
 COMBINED = "combined"
-"""The kind of a version that holds other versions, and of its features.
-
-See `xylem_store.members`.
-"""
 
 MEMBERS_MAX = 8  # the most members of a combined version
 COMBINED_ARRAYS_MAX = 512  # arrays of a combined version, including its members'
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")  # the types of weights
 
 ROWS = "rows"
-STATE = "state"
-"""Groups of arrays kept for training: rows, and the state from which online learners continue."""
 
+# Groups of arrays kept for training: rows, and the state from which online learners continue.
+STATE = "state"
+
+# The prefixes of the names of arrays that are not read when a version is opened to answer.
 AT_REST = (f"{ROWS}/", f"{STATE}/")
-"""The prefixes of the names of arrays that are not read when a version is opened to answer."""
 
 ARRAY_NAME = r"[a-z0-9_]{1,24}(/[a-z0-9_]{1,24}){0,3}"
 
@@ -270,6 +272,8 @@ _PARAMETERS = object_of(
     ),
     ITEMS_MAX,
 )
+
+# All fields but the arrays and members, in the order of Manifest.
 _FACTS: dict[str, Check] = {
     "schema_version": _schema,
     "model": text(NAME_PATTERN),
@@ -290,9 +294,10 @@ _FACTS: dict[str, Check] = {
     "metrics": object_of(_FINITE, ITEMS_MAX),
     "features": _PARAMETERS,
 }
-"""All fields but the arrays and members, in the order of Manifest."""
 
 _MEMBER = {**_FACTS, "kind": choice("label-tree", "decision-tree")}
+
+# The check of an entry of arrays, which gives an ArrayInfo.
 ARRAY_ENTRY = record(
     ArrayInfo,
     dtype=choice(*DESCRIPTORS),
@@ -300,4 +305,3 @@ ARRAY_ENTRY = record(
     bytes=integer(0, 8 * ARRAY_BYTES_MAX + HEADER_BYTES_MAX),
     sha256=DIGEST,
 )
-"""The check of an entry of arrays, which gives an ArrayInfo."""

@@ -28,8 +28,9 @@ from xylem_store.manifest import Manifest
 from xylem_store.near import assemble_near, near_features
 
 RANKER = "ranker"  # the prefix of the names of the ranker's arrays
+
+# The features of a candidate that come from a member.
 MEMBER_FEATURES = ("log score", "log rank", "share of the best score", "has the label")
-"""The features of a candidate that come from a member."""
 
 CANDIDATES_MAX = 1000
 BEAM_MAX = 1000

@@ -20,15 +20,15 @@ REMOVED = "removed"
 REFUSED = "refused"
 SPLIT = "split"
 DENIED = "denied"
-ADOPTED = "found"
-"""The actions of moves.
 
-REFUSED  a promotion that its rule refused: the alias stayed
-SPLIT    the alias names the same version, with another canary or shadow, or none
-DENIED   the alias names the same version, and denies other labels
-ADOPTED  the alias was written down as it is: in the object store that is followed, or here, where
-         `latest` had no document
-"""
+# The actions of moves.
+#
+# REFUSED  a promotion that its rule refused: the alias stayed
+# SPLIT    the alias names the same version, with another canary or shadow, or none
+# DENIED   the alias names the same version, and denies other labels
+# ADOPTED  the alias was written down as it is: in the object store that is followed, or here, where
+#          `latest` had no document
+ADOPTED = "found"
 
 MOVES_BYTES_MAX = 4 << 20  # the most bytes of the file; when it is longer, the newer half is kept
 
@@ -36,8 +36,9 @@ WHO_MAX = 128
 WHY_MAX = 1024
 JOB_MAX = 64
 LISTED_NAMES_MAX = 5
+
+# The most names of labels that a move lists as added or removed, and the characters of each.
 LISTED_CHARACTERS_MAX = 80
-"""The most names of labels that a move lists as added or removed, and the characters of each."""
 
 
 class Cause(NamedTuple):

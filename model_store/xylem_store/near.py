@@ -25,6 +25,24 @@ OTHERS_MAX = 32  # the most labels that are stored as true together with a label
 
 NEAREST = 50  # the most rows that vote
 
+# The features of a candidate that come from near rows.
+#
+# The first four come from the cosines between the row that is answered and the label's rows. The
+# mean cosine is the product with the centroid of these rows, which therefore needs no arrays of its
+# own. Each is 0 if a label has no rows; if it has two, the third greatest is 0.
+#
+# The next three come from votes. The NEAREST of all rows vote for their labels, by the cube of
+# their cosines. The features are the votes for the label, these as a share of all votes, and the
+# greatest cosine of a row that votes for the label.
+#
+# The next one says how often the label was true together with the first member's best labels: the
+# mean over these, weighted by their scores. Three more are the greatest cosine, the sum of cubes
+# and this expectation, each divided by its greatest value among the candidates of the row.
+#
+# The last five are the row's context. "score beside the next" is the logarithm of the first
+# member's score for the label divided by its score for the next label in its answer; 0 if it does
+# not propose the label. The others are equal for all candidates of a row, and are computed from the
+# first member's scores and the candidates' votes.
 NEAR_FEATURES = (
     "greatest cosine",
     "mean of the three greatest",
@@ -43,34 +61,14 @@ NEAR_FEATURES = (
     "sum of the votes",
     "greatest cosine of the votes",
 )
-"""The features of a candidate that come from near rows.
-
-The first four come from the cosines between the row that is answered and the label's rows. The mean
-cosine is the product with the centroid of these rows, which therefore needs no arrays of its own.
-Each is 0 if a label has no rows; if it has two, the third greatest is 0.
-
-The next three come from votes. The NEAREST of all rows vote for their labels, by the cube of their
-cosines. The features are the votes for the label, these as a share of all votes, and the greatest
-cosine of a row that votes for the label.
-
-The next one says how often the label was true together with the first member's best labels: the
-mean over these, weighted by their scores. Three more are the greatest cosine, the sum of cubes and
-this expectation, each divided by its greatest value among the candidates of the row.
-
-The last five are the row's context. "score beside the next" is the logarithm of the first member's
-score for the label divided by its score for the next label in its answer; 0 if it does not propose
-the label. The others are equal for all candidates of a row, and are computed from the first
-member's scores and the candidates' votes.
-"""
 
 CONTEXT = NEAR_FEATURES.index("score beside the next")  # the first feature of a row's context
 
+# The most rows of a feature: those in which it weighs most.
+#
+# Source: champion lists, Manning, Raghavan and Schütze 2008, "Introduction to Information
+# Retrieval", section 7.1.3. With this bound answers do not take longer when there are more rows.
 POSTINGS_MAX = 256
-"""The most rows of a feature: those in which it weighs most.
-
-Source: champion lists, Manning, Raghavan and Schütze 2008, "Introduction to Information
-Retrieval", section 7.1.3. With this bound answers do not take longer when there are more rows.
-"""
 
 ZERO = 128  # the stored value that stands for 0
 

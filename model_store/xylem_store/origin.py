@@ -113,8 +113,8 @@ def made_for_of(arrays: Mapping[str, NDArray[Any]]) -> str | None:
 
 ORIGIN = "origin/json"  # the array's name in `Draft.extra`
 
+# The field of an origin about the feedback a version was trained on: see `learnt_feedback`.
 FEEDBACK = "feedback"
-"""The field of an origin about the feedback a version was trained on: see `learnt_feedback`."""
 
 # of the version and its members: they differ even between versions of the same content
 _LEFT_OUT = (ORIGIN, MADE_FOR)

@@ -48,14 +48,14 @@ from xylem_store.moves import Move, parse_moves
 from xylem_store.origin import is_made_for
 from xylem_store.version import Model, StoredArray, map_version, read_manifest, verify_version
 
+# The most verified versions that are remembered; a forgotten one is verified again.
 VERIFIED_MAX = 256
-"""The most verified versions that are remembered; a forgotten one is verified again."""
 
 _OPEN_ATTEMPTS = 3  # an alias may move, and its old version be deleted, while it is opened
 _LAST_BYTES_MAX = 4096  # of the file with the last number, whose document has 100 bytes
 
+# A function of a verified version, which raises StoreError if the version cannot be served.
 Check = Callable[[Model], object]
-"""A function of a verified version, which raises StoreError if the version cannot be served."""
 
 no_check: Check = bool
 

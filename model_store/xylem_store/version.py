@@ -53,15 +53,14 @@ from xylem_store.origin import MADE_FOR
 
 _OF_MEMBER = re.compile(r"^member\d/")
 
+# The errors of a file system that cannot give a file another name.
+#
+# They mean: it is gone, on another file system, not permitted, has too many names, or links are not
+# supported.
 NO_LINK = (errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
-"""The errors of a file system that cannot give a file another name.
 
-They mean: it is gone, on another file system, not permitted, has too many names, or links are not
-supported.
-"""
-
+# The space that a version needs besides its arrays' bytes: headers, manifest, directories.
 HEADROOM_BYTES = 1 << 20
-"""The space that a version needs besides its arrays' bytes: headers, manifest, directories."""
 
 
 class StoredArray(NamedTuple):
@@ -306,8 +305,8 @@ def verify_version(model: Model, maps: Mapping[str, Mapped], *, resting: bool = 
     check_version(model.manifest, model.arrays)
 
 
+# The manifest, its seal, and the arrays by "group/name".
 Packed: TypeAlias = tuple[bytes, bytes, dict[str, NDArray[Any]]]
-"""The manifest, its seal, and the arrays by "group/name"."""
 
 
 def pack(model: Model) -> Packed:

@@ -16,16 +16,15 @@ from xylem_store.reading import ModelInfo, StoreReader
 
 SWEEP_SECONDS_MAX = 30.0  # the longest time between two sweeps, whatever one takes
 
+# The part of a processor that sweeps take: the more models, the longer the pause after each.
+#
+# A sweep of a few hundred models is so short that each look can have one.
 SWEEP_PART = 0.01
-"""The part of a processor that sweeps take: the more models, the longer the pause after each.
-
-A sweep of a few hundred models is so short that each look can have one.
-"""
 
 LOOK_SECONDS = 0.5  # the usual time from one look to the next, which no pause is added to
 
+# A file whose times are this old is not changed again within the same tick of its clock.
 SETTLED_SECONDS = 2.0
-"""A file whose times are this old is not changed again within the same tick of its clock."""
 
 
 class StoreWatch:

@@ -5,11 +5,11 @@ import sys
 from importlib import import_module
 
 START = "xylem.base.start"
-COMMAND_LINE = "xylem.cli.entry"
-"""The modules that the command runs, by name.
 
-They are not imported here: the command line uses the client, which must import nothing of it.
-"""
+# The modules that the command runs, by name.
+#
+# They are not imported here: the command line uses the client, which must import nothing of it.
+COMMAND_LINE = "xylem.cli.entry"
 
 
 def main() -> None:

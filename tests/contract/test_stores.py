@@ -28,8 +28,7 @@ from xylem_store.manifest import Manifest
 from xylem_store.members import Ranker
 from xylem_store.names import NameTable
 from xylem_store.near import NearRows
-from xylem_store.version import Draft, manifest_of, pack, unpack
-from xylem_store.version import model_of as model_of_draft
+from xylem_store.version import Draft, manifest_of, model_of as model_of_draft, pack, unpack
 
 FORMAT = Path(__file__).resolve().parents[2] / "model_store" / "FORMAT.md"
 

@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.golden.make_golden import DRAFTS as GOLDEN
-from tests.golden.make_golden import rows_of
+from tests.golden.make_golden import DRAFTS as GOLDEN, rows_of
 from tests.helpers.combined_models import documents, full_draft
 from tests.helpers.datasets_helpers import write_lines
 from tests.helpers.faulty_fs import QuickFileSystem

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers.datasets_helpers import as_rows, check_dataset
 from tests.oracles.data_files import RefusedError, parse_svm, parse_txt
 

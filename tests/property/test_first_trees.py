@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers.forests import Forest, draw_forests, forest_of
 from tests.helpers.small_models import random_rerank, small_draft
 from tests.oracles.routing import reranked_scores

@@ -19,8 +19,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.conftest import scope_of, serving, settings_of
 from tests.helpers.small_models import small_draft
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers.calls import dicts_of, make_call, no_answers
 from tests.helpers.forests import draw_forests, forest_of, search_of
 from tests.helpers.small_models import random_rerank

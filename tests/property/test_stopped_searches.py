@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers.forests import forest_of
 from tests.helpers.traversals import N_ROWS, WAYS, forests_of_a_row, links, low_thresholds, run
 from tests.oracles.trees import random_rows

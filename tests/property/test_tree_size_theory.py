@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from tests.oracles.problems import to_labels, to_rows, training_sets
 
 from xylem.base.rows import LabelRows, SparseRows

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers.forests import draw_forests
 from tests.oracles.metrics import best_f, label_f, ofo_thresholds
 from tests.oracles.problems import to_labels

@@ -16,12 +16,11 @@ from numba import types
 
 from xylem_store.compiled.decorators import instruction, nonallocating_inlined
 
+# The number of weights in the kernels' vectors.
+#
+# A dense row of up to so many children is padded to a power of two, a wider one to a multiple of
+# this. All dense rows are followed by so many zeros, since the last one is read as vectors too.
 LANES = 16
-"""The number of weights in the kernels' vectors.
-
-A dense row of up to so many children is padded to a power of two, a wider one to a multiple of
-this. All dense rows are followed by so many zeros, since the last one is read as vectors too.
-"""
 
 
 BLOCK_BITS = 5  # a block holds 2^5 features, a group 2^5 blocks

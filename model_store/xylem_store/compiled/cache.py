@@ -23,17 +23,17 @@ import numpy as np
 from xylem_store.compiled.processors import CONFIG, chosen_level, compile_for, directory_for
 from xylem_store.compiled.sources import package_folders, source_digest
 
+# numpy's minor version: numba itself looks at no more of it, and releases that differ only in the
+# patch give the same code (docs/adr/0027-kernels-and-numpy.md).
 _NUMPY = ".".join(np.__version__.split(".")[:2])
-"""numpy's minor version: numba itself looks at no more of it, and releases that differ only in the
-patch give the same code (docs/adr/0027-kernels-and-numpy.md)."""
 
 _ENVIRONMENT = (
     f"python{sys.version_info[0]}.{sys.version_info[1]}-numba{numba.__version__}"
     f"-llvmlite{llvmlite.__version__}-numpy{_NUMPY}"
 )
 
+# The kernels that came with this installation; missing in a checkout.
 SHIPPED = Path(__file__).with_name("shipped")
-"""The kernels that came with this installation; missing in a checkout."""
 
 _SHIPPED_HERE = SHIPPED / _ENVIRONMENT
 

@@ -8,8 +8,8 @@ from numba import types
 
 from xylem_store.compiled.decorators import instruction
 
+# Seconds and nanoseconds, as the C library of a 64-bit machine writes them.
 _TIMESPEC = ir.ArrayType(ir.IntType(64), 2)
-"""Seconds and nanoseconds, as the C library of a 64-bit machine writes them."""
 
 
 def _clock_ns(typing_context: Any) -> Any:
@@ -31,5 +31,5 @@ def _clock_ns(typing_context: Any) -> Any:
     return types.int64(), generate
 
 
+# clock_ns() -> nanoseconds since an instant in the past. A call takes about 20 nanoseconds.
 clock_ns: Any = instruction(_clock_ns)
-"""clock_ns() -> nanoseconds since an instant in the past. A call takes about 20 nanoseconds."""

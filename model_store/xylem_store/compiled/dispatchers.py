@@ -22,11 +22,10 @@ from xylem_store.compiled.inlining import InlinedCompiler, connect
 from xylem_store.compiled.kernel_cache import HelperCache, KernelCache
 from xylem_store.compiled.progress import PROGRESS
 
+# The time that a process waits for another one that compiles the same kernel.
+#
+# Then it compiles for itself.
 _LOCK_SECONDS = 300.0
-"""The time that a process waits for another one that compiles the same kernel.
-
-Then it compiles for itself.
-"""
 
 _LOCK_POLL_SECONDS = 0.02
 

@@ -60,8 +60,9 @@ U32: TypeAlias = NDArray[np.uint32]
 U64: TypeAlias = NDArray[np.uint64]
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
+
+# Arrays by the type of their items, of any dimensions, for annotations of functions.
 Bools: TypeAlias = NDArray[np.bool_]
-"""Arrays by the type of their items, of any dimensions, for annotations of functions."""
 
 I32_1: TypeAlias = Annotated[I32, Kind(np.int32, 1)]
 I32_2: TypeAlias = Annotated[I32, Kind(np.int32, 2)]
@@ -77,8 +78,9 @@ F32_2: TypeAlias = Annotated[F32, Kind(np.float32, 2)]
 F32_3: TypeAlias = Annotated[F32, Kind(np.float32, 3)]
 FirstSample_1: TypeAlias = Annotated[NDArray[Any], Kind(0, 1)]
 SecondSample_1: TypeAlias = Annotated[NDArray[Any], Kind(1, 1)]
+
+# Annotations of a struct: the type of an array's items and its dimensions. `int` is a number.
 Handle: TypeAlias = I64_1
-"""Annotations of a struct: the type of an array's items and its dimensions. `int` is a number."""
 
 Struct = TypeVar("Struct")
 _Class = TypeVar("_Class", bound=type)

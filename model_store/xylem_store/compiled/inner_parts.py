@@ -6,6 +6,7 @@ docs/adr/0018-numbas-inner-parts.md says what each of them gains.
 
 import pkgutil
 
+# As module:name. `enable_caching` stands for a dispatcher's `_cache`, which it sets.
 PARTS = (
     "numba._dynfunc:make_function",
     "numba.core.base:BaseContext.insert_user_function",
@@ -37,10 +38,9 @@ PARTS = (
     "numba.core.runtime.nrt:rtsys",
     "numba.core.sigutils:normalize_signature",
 )
-"""As module:name. `enable_caching` stands for a dispatcher's `_cache`, which it sets."""
 
+# Options of `njit` that its documentation does not mention.
 OPTIONS = ("_nrt", "forceinline", "no_cfunc_wrapper")
-"""Options of `njit` that its documentation does not mention."""
 
 
 def missing_parts() -> list[str]:

@@ -17,26 +17,25 @@ from numba import config as _numba_config
 
 from xylem_store.compiled.faults import BadProcessor
 
+# The environment variable: a level, or PORTABLE. If it is not set, this machine's processor.
 VARIABLE = "XYLEM_KERNEL_CPU"
-"""The environment variable: a level, or PORTABLE. If it is not set, this machine's processor."""
 
 PORTABLE = "portable"
 GENERIC = "generic"
 
 _V2_FEATURES = frozenset(("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16", "sahf"))
 
+# LLVM's names of processors, the best first, and the features that each needs.
+#
+# Features of the architecture itself are not listed.
 LEVELS: Mapping[str, frozenset[str]] = {
     "x86-64-v3": _V2_FEATURES
     | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"},
     GENERIC: frozenset(),
 }
-"""LLVM's names of processors, the best first, and the features that each needs.
 
-Features of the architecture itself are not listed.
-"""
-
+# numba's configuration. numba sets its attributes at import; its type stubs do not know them.
 CONFIG: Any = _numba_config
-"""numba's configuration. numba sets its attributes at import; its type stubs do not know them."""
 
 
 def levels_of(features: Mapping[str, bool]) -> list[str]:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from xylem_store.faces import modules_of_names
 
+# The packages of this project that contain kernels and the helpers that they call.
 PACKAGES = ("xylem", "xylem_store")
-"""The packages of this project that contain kernels and the helpers that they call."""
 
+# Matches imports. Python's own parser takes a quarter of a second for all files, at each start.
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#]*))",
     re.MULTILINE,
 )
-"""Matches imports. Python's own parser takes a quarter of a second for all files, at each start."""
 
 
 @functools.cache

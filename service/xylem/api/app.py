@@ -78,27 +78,26 @@ from xylem.serving import (
     with_denied,
 )
 
+# Matches the paths whose bodies, if they are lines, are processed as they arrive.
+#
+# They are never held whole in memory, so they have no limit of bytes.
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
-"""Matches the paths whose bodies, if they are lines, are processed as they arrive.
 
-They are never held whole in memory, so they have no limit of bytes.
-"""
-
+# Matches the paths whose bodies are written to the disk as they arrive.
+#
+# They have limits of their own.
 UPLOADS = re.compile(r"/v1/admin/(data/.+|models/[^/]+/archive)")
-"""Matches the paths whose bodies are written to the disk as they arrive.
 
-They have limits of their own.
-"""
-
+# Threads that wait for the database to show or change thresholds.
 THRESHOLD_THREADS = 2
-"""Threads that wait for the database to show or change thresholds."""
 
+# Threads that wait for the database or the store for admins.
 ADMIN_THREADS = 4
-"""Threads that wait for the database or the store for admins."""
 
+# Threads that read and write archives, piece by piece.
 ARCHIVE_THREADS = 2
-"""Threads that read and write archives, piece by piece."""
 
+# The routers, in the order in which their routes are tried: frequent requests come first.
 ROUTERS = (
     *(part.router for part in (predict, feedback, oip, annif, thresholds, labels, models, health)),
     pages.docs_router,
@@ -112,7 +111,6 @@ ROUTERS = (
     feedback.admin_router,
     annif.learn_router,
 )
-"""The routers, in the order in which their routes are tried: frequent requests come first."""
 
 # options of FastAPI. Its telemetry is off: it would look for its providers in the environment at
 # each request

@@ -9,11 +9,11 @@ from xylem.base.errors import BadParameter
 from xylem.base.fields import TextColumn, TextFields
 from xylem.base.files import plain_name
 
+# The suffixes of tables; each but .parquet may be followed by .gz or .zst.
 TABLES = (".csv", ".tsv", ".parquet")
-"""The suffixes of tables; each but .parquet may be followed by .gz or .zst."""
 
+# The suffixes of files with a JSON object on each line.
 JSON_LINES = (".jsonl", ".ndjson")
-"""The suffixes of files with a JSON object on each line."""
 
 SEPARATOR_CHARS_MAX = 16
 N_FOR_TABLES = 6  # the number of the first values of TableColumns, which only tables have
@@ -113,8 +113,8 @@ class TableColumns(NamedTuple):
         return self[:N_FOR_TABLES] == DEFAULT_COLUMNS[:N_FOR_TABLES]
 
 
+# No option says how a file is read.
 DEFAULT_COLUMNS = TableColumns()
-"""No option says how a file is read."""
 
 
 def columns_of(

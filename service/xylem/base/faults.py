@@ -7,11 +7,10 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+# The type of the service's own pydantic errors: a value that is not what was expected.
+#
+# The context of the error has the message as `message`.
 FAULT = "bad-request"
-"""The type of the service's own pydantic errors: a value that is not what was expected.
-
-The context of the error has the message as `message`.
-"""
 
 _EXPECTED = {
     "int_type": "an integer",

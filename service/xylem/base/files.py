@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, cast
 
 from xylem.base.errors import BadParameter
 
+# The suffixes of compressed files.
 PACKED = (".gz", ".zst")
-"""The suffixes of compressed files."""
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://.")
 _LOCAL = "file://"

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 
+# Called in the caller's thread with the name of a phase, the amount done, and the total.
+#
+# A total of 0 means that it is not known.
 OnProgress = Callable[[str, int, int], None]
-"""Called in the caller's thread with the name of a phase, the amount done, and the total.
-
-A total of 0 means that it is not known.
-"""
 
 
 def no_progress(phase: str, done: int, total: int) -> None:

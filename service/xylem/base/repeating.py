@@ -8,8 +8,8 @@ from collections.abc import Callable
 from xylem.base.errors import XylemError
 from xylem.base.logs import log
 
+# The time of each follower's last success or start, by its name; by the monotonic clock.
 succeeded_at: dict[str, float] = {}
-"""The time of each follower's last success or start, by its name; by the monotonic clock."""
 
 
 class Repeating:

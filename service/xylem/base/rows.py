@@ -14,8 +14,8 @@ from xylem.base.data_report import DataReport
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.fields import TextFields
 
+# The arrays indptr, indices and values of rows, as kernels take and return them.
 RowArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
-"""The arrays indptr, indices and values of rows, as kernels take and return them."""
 
 
 class SparseRows(NamedTuple):
@@ -73,8 +73,8 @@ class SparseRows(NamedTuple):
         )
 
 
+# No rows: a placeholder until there are rows.
 NO_ROWS = SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 1)
-"""No rows: a placeholder until there are rows."""
 
 
 # The bounds of weights that are not 0: products and sums of such weights are finite in 32 bits.

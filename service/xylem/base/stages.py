@@ -13,17 +13,16 @@ from time import perf_counter_ns
 import numpy as np
 from numpy.typing import NDArray
 
+# The names of the stages.
+#
+# read      the body is read
+# features  its rows are made
+# search    the rows are searched
+# write     the answer is written
+# queue     the request waits for a thread
+# commit    events of feedback wait until they are durable
+# encode    its rows are made, by a version with a sentence encoder
 STAGES = ("read", "features", "search", "write", "queue", "commit", "encode")
-"""The names of the stages.
-
-read      the body is read
-features  its rows are made
-search    the rows are searched
-write     the answer is written
-queue     the request waits for a thread
-commit    events of feedback wait until they are durable
-encode    its rows are made, by a version with a sentence encoder
-"""
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT, ENCODE = range(len(STAGES))
 
@@ -34,6 +33,7 @@ _NAMES_OF_KERNELS = tuple(STAGES[stage] for stage in _OF_KERNELS)
 # The most stages of a stream that its trace has: a stream may have any number of blocks.
 STRETCHES_MAX = 256
 
+# The upper bounds of the histogram's buckets, in seconds.
 STAGE_SECONDS = (
     1e-6,
     2.5e-6,
@@ -51,19 +51,17 @@ STAGE_SECONDS = (
     0.5,
     2.5,
 )
-"""The upper bounds of the histogram's buckets, in seconds."""
 
 _BOUNDS_NS = [round(1e9 * bound) for bound in STAGE_SECONDS]
 
+# A stage, and the times when it began and when it ended.
 StageInterval = tuple[int, int, int]
-"""A stage, and the times when it began and when it ended."""
 
+# Stages, or phases of a job, that follow each other: their names, and their times.
+#
+# The times are when the first began, and when each ended. A stage that took no time is left out of
+# traces.
 Stretch = tuple[tuple[str, ...], Sequence[int]]
-"""Stages, or phases of a job, that follow each other: their names, and their times.
-
-The times are when the first began, and when each ended. A stage that took no time is left out of
-traces.
-"""
 
 
 class StageTimings:

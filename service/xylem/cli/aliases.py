@@ -15,8 +15,7 @@ from xylem.cli.places import store_at, user_name
 if TYPE_CHECKING:
     from xylem.admin import Registry
     from xylem.base import Database
-    from xylem_store import Alias as AliasDocument
-    from xylem_store import AliasChange, Cause, Change, Store
+    from xylem_store import Alias as AliasDocument, AliasChange, Cause, Change, Store
 
 app = Typer(help="Aliases and deletions: a part of `xylem models`.")
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # rich is imported only where a person is shown something
 _WIDTH_PIPED = 120
 
 
+# What the command has understood of the files that it has read, in their order.
 _reports: list[DataReport] = []
-"""What the command has understood of the files that it has read, in their order."""
 
 
 def print_json(value: object) -> None:

@@ -57,8 +57,7 @@ def deny(
     Requests that name a version by its number are not affected. --url is for servers that follow an
     object store.
     """
-    from xylem.admin import allow_again as allowing_again
-    from xylem.admin import denial_of, denying_known
+    from xylem.admin import allow_again as allowing_again, denial_of, denying_known
     from xylem.datasets import read_label_names
     from xylem.engine import Branch
     from xylem_store import DENIED, is_version

@@ -7,8 +7,8 @@ from typing import Any
 
 from xylem.base import collect_seldom
 
+# The delay before a lost Ctrl-C is sent again: by then the code that lost it has returned.
 REPEAT_SECONDS = 0.05
-"""The delay before a lost Ctrl-C is sent again: by then the code that lost it has returned."""
 
 
 def main() -> None:

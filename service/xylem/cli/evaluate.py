@@ -247,8 +247,7 @@ def compare(
     are tuned.
     """
     from xylem.evaluation import empty_convention
-    from xylem.workflows import CompareRequest, Contender
-    from xylem.workflows import compare as compare_versions
+    from xylem.workflows import CompareRequest, Contender, compare as compare_versions
 
     request = CompareRequest(
         data=data,

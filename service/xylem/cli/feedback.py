@@ -54,11 +54,10 @@ FAULTS_MAX = 10  # the most uncounted events that are listed with the reason
 DETAIL_MAX = 300
 RESULTS = ("applied", "duplicate", "late", "rejected")
 
+# Sends events as JSON values, and returns the outcome of each.
+#
+# An item may also be the error of a line without a value.
 Send = Callable[[list[Any]], Sequence[Mapping[str, Any]]]
-"""Sends events as JSON values, and returns the outcome of each.
-
-An item may also be the error of a line without a value.
-"""
 
 
 @app.command()

@@ -26,6 +26,7 @@ from xylem.base import (
 
 LATEST = "latest"
 
+# The names in `xylem.trainers`, which takes a second to import; a test compares them.
 TRAINER_NAMES = (
     "label-tree",
     "ovr",
@@ -37,7 +38,6 @@ TRAINER_NAMES = (
     "huffman-tree",
     "learned-tree",
 )
-"""The names in `xylem.trainers`, which takes a second to import; a test compares them."""
 
 FORMATS = (
     ".jsonl, .txt, .svm, .npz, .csv, .tsv (and .gz, .zst) or .parquet; a directory, "

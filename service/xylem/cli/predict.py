@@ -246,8 +246,8 @@ def predict(
         )
 
 
+# A function that answers the lines of a source, in blocks, in their order.
 Answers = Callable[[Source], Iterator["Answered"]]
-"""A function that answers the lines of a source, in blocks, in their order."""
 
 
 def _print_answers(
@@ -430,8 +430,8 @@ def _by_threads(
     )
 
 
+# The bytes that only an error has: in an answer, a quote within a text has a backslash.
 _ERROR = b'"error":{'
-"""The bytes that only an error has: in an answer, a quote within a text has a backslash."""
 
 
 def _by_server(

@@ -225,8 +225,8 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
     return facts
 
 
+# Trainers whose estimate is a forecast from one tree; for others it is an upper bound.
 FORECAST = ("fastxml", "pfastrexml")
-"""Trainers whose estimate is a forecast from one tree; for others it is an upper bound."""
 
 
 @grouped

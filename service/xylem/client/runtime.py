@@ -14,8 +14,9 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 
 Source: TypeAlias = Iterable[T]
+
+# The types of iterables that callers may pass.
 AsyncSource: TypeAlias = Iterable[T] | AsyncIterable[T]
-"""The types of iterables that callers may pass."""
 
 _CHUNK_BYTES = 1 << 16
 

@@ -8,8 +8,8 @@ from xylem.base import Dataset, LabelRows, SparseRows, offsets
 from xylem.engine import sort_labels
 from xylem_store import I32, NameTable, find_all
 
+# The most labels and the most features of a data set.
 N_IDS_MAX = 1 << 28
-"""The most labels and the most features of a data set."""
 
 N_ROWS_MAX = 1 << 31  # the most rows of a data set
 

@@ -357,5 +357,5 @@ NEVER_ANSWERED = Finding(
     "Measure on rows without these labels, allow them, or train on rows that have them",
 )
 
+# The findings of workflows, by their codes.
 WORKFLOW_FINDINGS = {finding.code: finding for finding in (REPEATED_ROWS, NEVER_ANSWERED)}
-"""The findings of workflows, by their codes."""

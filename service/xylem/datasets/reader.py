@@ -234,5 +234,5 @@ def _text_of(file: DataFile, number: int, line: bytes) -> str:
     return text
 
 
+# The path that means standard input: lines of JSON, which can be read only once.
 STDIN = Path("-")
-"""The path that means standard input: lines of JSON, which can be read only once."""

@@ -38,8 +38,8 @@ _MAGICS = {".gz": (b"\x1f\x8b",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x
 
 FASTTEXT_LABEL = "__label__"  # the front of words that are labels, in files of fastText
 
+# A function that is called with (bytes of the file read so far, size of the file in bytes).
 Progress = Callable[[int, int], None]
-"""A function that is called with (bytes of the file read so far, size of the file in bytes)."""
 
 
 class Unpacked(io.RawIOBase):

@@ -6,17 +6,19 @@ import numpy as np
 
 from xylem.base import SparseRows
 from xylem.engine.answering import Predictions
-from xylem.engine.options import NodeThresholds as NodeThresholds
-from xylem.engine.options import NodeWeights as NodeWeights
-from xylem.engine.options import PredictOptions as PredictOptions
+from xylem.engine.options import (
+    NodeThresholds as NodeThresholds,
+    NodeWeights as NodeWeights,
+    PredictOptions as PredictOptions,
+)
 from xylem.engine.searcher import Searcher
 from xylem_store import (
     I32,
     I64,
 )
 
+# The most places for predicted labels at a time: rows of a part times labels of the model.
 PLACES_MAX = 1 << 24
-"""The most places for predicted labels at a time: rows of a part times labels of the model."""
 
 
 def predict_parts(

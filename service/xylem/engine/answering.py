@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base import offsets
-from xylem.base import writeable as writeable
+from xylem.base import offsets, writeable as writeable
 from xylem_store import F32, I32, I64, U8
 
+# Stands for the costs of rows where they are not requested.
 NO_COSTS = np.empty((0, 2), np.int64)
-"""Stands for the costs of rows where they are not requested."""
 
 
 class Predictions(NamedTuple):

@@ -23,8 +23,9 @@ from xylem_store import (
 )
 
 FIRST = word_of(Call, "first")
+
+# The words of a call's handle that hold the first row to answer, and the end of the rows.
 LAST = word_of(Call, "last")
-"""The words of a call's handle that hold the first row to answer, and the end of the rows."""
 
 # buffers have room for at least so many features of a row, so that they rarely have to grow
 _FEATURES_AT_LEAST = 256
@@ -45,11 +46,10 @@ class Need(NamedTuple):
     top_r: int
 
 
+# Makes the buffers that only one traversal uses, large enough for a Need.
+#
+# They are a struct with a method `entries()`.
 MakeBuffers: TypeAlias = Callable[[Need], Any]
-"""Makes the buffers that only one traversal uses, large enough for a Need.
-
-They are a struct with a method `entries()`.
-"""
 
 
 @dataclass(slots=True)

@@ -10,10 +10,12 @@ from xylem.engine.answering import Predictions
 from xylem.engine.explain import Explanation, top_features
 from xylem.engine.features.combined import RowEmbedding
 from xylem.engine.kernels.search.subtrees import RowSearch
-from xylem.engine.options import LabelScores
-from xylem.engine.options import NodeThresholds as NodeThresholds
-from xylem.engine.options import NodeWeights as NodeWeights
-from xylem.engine.options import PredictOptions as PredictOptions
+from xylem.engine.options import (
+    LabelScores,
+    NodeThresholds as NodeThresholds,
+    NodeWeights as NodeWeights,
+    PredictOptions as PredictOptions,
+)
 from xylem.engine.predictor import Predictor
 from xylem_store import (
     F64,

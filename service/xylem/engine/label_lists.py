@@ -19,8 +19,8 @@ from xylem_store import (
     find_names,
 )
 
+# The most branches of a list: each is walked by itself.
 BRANCHES_MAX = 100
-"""The most branches of a list: each is walked by itself."""
 
 _SIMILAR_MAX = 200  # names that a misspelt one is compared with, of labels and of each language
 _SIMILAR_BYTES = 2  # a name with one mistake begins or ends with as many bytes of the right one

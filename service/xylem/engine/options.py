@@ -11,22 +11,21 @@ from xylem_store import F32, U8
 
 ALL_ALLOWED = np.empty(0, np.uint8)
 ALL_EQUAL = np.empty(0, np.float32)
+
+# The empty arrays by which kernels know that there is no mask, no weights, no thresholds.
 ALL_PASS = np.empty(0, np.float32)
-"""The empty arrays by which kernels know that there is no mask, no weights, no thresholds."""
 
 
+# Thresholds of labels, prepared for searches: the logarithm of a threshold for each node.
+#
+# The layout is that of `xylem.engine.kernels.search.call.Search.log_threshold`. For decision trees
+# they are float32[K], the logarithms of the labels' thresholds.
 NodeThresholds = NewType("NodeThresholds", F32)
-"""Thresholds of labels, prepared for searches: the logarithm of a threshold for each node.
 
-The layout is that of `xylem.engine.kernels.search.call.Search.log_threshold`. For decision trees
-they are float32[K], the logarithms of the labels' thresholds.
-"""
-
+# Weights of labels, prepared for searches: float32[N], a logarithm for each node.
+#
+# For decision trees they are float32[K], the weights themselves.
 NodeWeights = NewType("NodeWeights", F32)
-"""Weights of labels, prepared for searches: float32[N], a logarithm for each node.
-
-For decision trees they are float32[K], the weights themselves.
-"""
 
 
 class PredictOptions(NamedTuple):

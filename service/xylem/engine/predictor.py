@@ -21,10 +21,15 @@ from xylem.engine.kernels.search.ready_beam import ReadyBeam
 from xylem.engine.kernels.search.scores import QueueWorkspace, make_queue, score_rows
 from xylem.engine.kernels.search.subtrees import Paths, greatest_below
 from xylem.engine.kernels.search.workspace import BeamShape, BeamWorkspace, widest_level
-from xylem.engine.options import ALL_ALLOWED, LabelScores, log_thresholds, logs_of
-from xylem.engine.options import NodeThresholds as NodeThresholds
-from xylem.engine.options import NodeWeights as NodeWeights
-from xylem.engine.options import PredictOptions as PredictOptions
+from xylem.engine.options import (
+    ALL_ALLOWED,
+    LabelScores,
+    NodeThresholds as NodeThresholds,
+    NodeWeights as NodeWeights,
+    PredictOptions as PredictOptions,
+    log_thresholds,
+    logs_of,
+)
 from xylem.engine.ready_beams import ReadyBeams
 from xylem.engine.searcher import Searcher, SearchPlan
 from xylem_store import (
@@ -39,8 +44,9 @@ from xylem_store import (
 )
 
 _BLOCK_ROWS_MIN = 32  # with fewer rows, each row is searched by itself: few share a chunk
+
+# The most rows of a block times trees times the beam width (or top_r): a few megabytes.
 _BLOCK_ENTRIES_MAX = 1 << 16
-"""The most rows of a block times trees times the beam width (or top_r): a few megabytes."""
 
 
 class Predictor(Searcher):

@@ -41,11 +41,10 @@ from xylem_store import (
     assemble_calibration,
 )
 
+# The most labels that count as predicted for a row: the best ones.
+#
+# It bounds how many labels one feedback event can change.
 PREDICTED_MAX = 1000
-"""The most labels that count as predicted for a row: the best ones.
-
-It bounds how many labels one feedback event can change.
-"""
 
 _NUMBERS = frozenset({int, float})
 

@@ -141,5 +141,6 @@ def digests_of(rows: SparseRows) -> U64:
 
 
 _PART_ROWS = 1 << 12
+
+# Odd numbers by which bits are mixed: those of xxHash and of MurmurHash.
 _FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xFF51AFD7ED558CCD], np.uint64)
-"""Odd numbers by which bits are mixed: those of xxHash and of MurmurHash."""

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 AUTO = "auto"
 THRESHOLD = 0.5  # the threshold if there are too few rows to choose one
 ROWS_MIN = 50
+
+# One of five parts of the rows is held out to choose the threshold, if there are at least
+# ROWS_MIN rows.
 HELD_OUT_PARTS = 5
-"""One of five parts of the rows is held out to choose the threshold, if there are at least
-ROWS_MIN rows.
-"""
 
 
 class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

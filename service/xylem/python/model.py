@@ -26,8 +26,7 @@ from xylem.workflows import (
     refuse_link,
     tune,
 )
-from xylem_store import Conflict, Manifest, Store, draft_of, model_of, parent_of
-from xylem_store import Model as Opened
+from xylem_store import Conflict, Manifest, Model as Opened, Store, draft_of, model_of, parent_of
 
 _ROWS = Path("rows")  # in errors, the name of rows that are in memory and not in a file
 

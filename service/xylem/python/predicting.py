@@ -42,6 +42,7 @@ from xylem_store import (
     F32,
     I32,
     I64,
+    Model as Opened,
     Packed,
     find_all,
     name_of,
@@ -50,13 +51,12 @@ from xylem_store import (
     read_report,
     unpack,
 )
-from xylem_store import Model as Opened
 
 if TYPE_CHECKING:
     from xylem.serving import ServedVersion
 
+# The value of `threshold` that means: for each label its tuned threshold.
 TUNED = "tuned"
-"""The value of `threshold` that means: for each label its tuned threshold."""
 
 TOP_R = 5  # the default of `top_r`, the most labels that are returned for an instance
 

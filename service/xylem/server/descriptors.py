@@ -7,8 +7,8 @@ import resource
 
 from xylem.base import log
 
+# Descriptors that the process itself needs: libraries, database, log, listening sockets.
 RESERVED_DESCRIPTORS = 64
-"""Descriptors that the process itself needs: libraries, database, log, listening sockets."""
 
 
 def raise_limit(connections: int) -> None:

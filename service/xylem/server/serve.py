@@ -44,27 +44,26 @@ from xylem.base import (
 from xylem.server.descriptors import are_used_up, raise_limit
 from xylem.serving import store_of
 
+# The pause before a dead worker is started again, so that one that cannot run costs little.
 RESTART_SECONDS = 1.0
-"""The pause before a dead worker is started again, so that one that cannot run costs little."""
 
+# How long a thread may keep the interpreter from other threads.
+#
+# While batches are answered or feedback is written, the event loop waits this long at each read and
+# write. Python's default is fifty times as long, a good part of a block's total time. A thread that
+# releases the interpreter for a few microseconds before this time is over gets it back at once; it
+# does not wait until another thread has had it. The writer of feedback releases the interpreter in
+# this way at each statement, about every 0.1 ms.
 SWITCH_SECONDS = 0.0001
-"""How long a thread may keep the interpreter from other threads.
-
-While batches are answered or feedback is written, the event loop waits this long at each read and
-write. Python's default is fifty times as long, a good part of a block's total time. A thread that
-releases the interpreter for a few microseconds before this time is over gets it back at once; it
-does not wait until another thread has had it. The writer of feedback releases the interpreter in
-this way at each statement, about every 0.1 ms.
-"""
 
 # workers are killed if they have not ended this long after the time that requests are given
 GRACE_SECONDS = 5.0
-UNSENT_BYTES_MAX = 128 << 10
-"""The most bytes of an answer that the system buffers before it can send them.
 
-All further bytes are kept, and counted, in this process. By default the system buffers megabytes,
-which count towards the memory limit of a control group too.
-"""
+# The most bytes of an answer that the system buffers before it can send them.
+#
+# All further bytes are kept, and counted, in this process. By default the system buffers megabytes,
+# which count towards the memory limit of a control group too.
+UNSENT_BYTES_MAX = 128 << 10
 
 # how long jobs wait for the models to be opened, so that they do not compete for processors
 _OPENING_SECONDS = 30

@@ -17,8 +17,8 @@ from xylem_store import F32, I64, Bools
 
 Chunk = TypeVar("Chunk")
 
+# The least length of a chunk. It bounds the number of chunks, and so the memory they need.
 CHUNK_CHARACTERS_MIN = 500
-"""The least length of a chunk. It bounds the number of chunks, and so the memory they need."""
 
 # each chunk is searched for at least so many labels; all other scores count as 0 in the mean
 CHUNK_LABELS = 100

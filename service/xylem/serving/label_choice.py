@@ -51,8 +51,8 @@ class LabelWeights:
         return self._predictor.node_weights(weights.astype(np.float32))
 
 
+# The most bytes of cached masks of a version, with the names they are cached under.
 CACHE_BYTES_MAX = 16 << 20
-"""The most bytes of cached masks of a version, with the names they are cached under."""
 
 _NAME_BYTES = 64  # what a name takes in memory besides its characters
 

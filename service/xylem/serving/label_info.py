@@ -32,11 +32,11 @@ from xylem_store import (
     names_with,
 )
 
+# What stands for all other languages in an order of languages, as `fi,sv,*`.
 ANY_LANGUAGE = "*"
-"""What stands for all other languages in an order of languages, as `fi,sv,*`."""
 
+# The most subjects above a label that an explanation has.
 PATH_MAX = 32
-"""The most subjects above a label that an explanation has."""
 
 
 class LabelFacts(NamedTuple):

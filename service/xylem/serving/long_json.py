@@ -15,8 +15,8 @@ from xylem.serving.kernels.sparse_json import CLOSE, CLOSE_LIST, COLON, COMMA, O
 from xylem.serving.kernels.text_json import QUOTE
 from xylem_store import I64, U8, inlined, kernel
 
+# The least bytes of a piece. It has less than twice as many, if it can be cut.
 PIECE_BYTES = 1 << 14
-"""The least bytes of a piece. It has less than twice as many, if it can be cut."""
 
 _DEPTH_MAX = 1024  # the JSON library refuses texts that are deeper
 _BACKSLASH = 92

@@ -40,11 +40,11 @@ from xylem_store import DENIED_MAX
 
 M = TypeVar("M", bound=BaseModel)
 
+# Options of predict that a batch does not have.
 PREDICT_ONLY = ("deadline_ms", "statistics")
-"""Options of predict that a batch does not have."""
 
+# Bodies of more bytes are not read on the event loop.
 LONG_BYTES = 64 << 10
-"""Bodies of more bytes are not read on the event loop."""
 
 # the most arrays and objects of one instance or event, and of all else in a body together.
 # _OTHER_CONTAINERS_MAX is also the most fields of the outer object

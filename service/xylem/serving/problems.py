@@ -17,6 +17,9 @@ class ProblemType(NamedTuple):
     title: str
 
 
+# The status and title of each code.
+#
+# A code never changes its meaning; a new fault gets a new code.
 PROBLEMS: dict[str, ProblemType] = {
     "malformed-json": ProblemType(400, "The body is not JSON"),
     "bad-request": ProblemType(
@@ -85,10 +88,6 @@ PROBLEMS: dict[str, ProblemType] = {
     "error": ProblemType(500, "The service failed"),
     "internal-error": ProblemType(500, "The service failed"),
 }
-"""The status and title of each code.
-
-A code never changes its meaning; a new fault gets a new code.
-"""
 
 
 def code_of(error: Exception) -> str:

@@ -23,8 +23,8 @@ from xylem.serving.dialects.search import SearchDialect
 from xylem.serving.live.served import ServedVersion
 from xylem_store import U8, StoreError
 
+# The numbers of first labels that are compared.
 TOPS = (1, 5)
-"""The numbers of first labels that are compared."""
 
 
 class ShadowCopy(NamedTuple):
@@ -74,16 +74,16 @@ def compare(
     return tuple(compared), tuple(agreed)
 
 
+# A shadow's search that has taken longer is stopped when the next request is offered.
 SECONDS_MAX = 1.0
-"""A shadow's search that has taken longer is stopped when the next request is offered."""
 
+# The most bytes of bodies and answers that wait.
 BYTES_MAX = 16 << 20
-"""The most bytes of bodies and answers that wait."""
 
 Result = Literal["answered", "failed", "slow", "dropped"]
 
+# The result of `compare` where there are no labels: tensors need not have any.
 NOT_COMPARED = (0,) * len(TOPS), (0,) * len(TOPS)
-"""The result of `compare` where there are no labels: tensors need not have any."""
 
 
 class ShadowOutcome(NamedTuple):

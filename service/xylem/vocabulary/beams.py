@@ -18,8 +18,8 @@ from xylem.vocabulary.combined import CombinedParts
 from xylem.vocabulary.ranker import best_of, candidates_of, rank_by_folds, ranking_figures
 from xylem_store import BEAM_MAX
 
+# The beam widths that are tried, the smallest first.
 BEAMS = (3, 5, 10, 20, 50, 100, 200, 500)
-"""The beam widths that are tried, the smallest first."""
 
 # the most F1@5, in percent, that a chosen beam may lose against BEAM_MAX
 LOSS_MAX = 0.2

@@ -23,44 +23,53 @@ from xylem.vocabulary.search import (
 )
 from xylem.vocabulary.text_words import TextWords, empty_slots, local_word, number_words, slot_of
 from xylem.vocabulary.trie import NameTrie
-from xylem_store import F32, I32, I64, U8, Handle, inlined, kernel, struct_at
-from xylem_store import nonallocating_inlined as reading
+from xylem_store import (
+    F32,
+    I32,
+    I64,
+    U8,
+    Handle,
+    inlined,
+    kernel,
+    nonallocating_inlined as reading,
+    struct_at,
+)
 
+# The features of a concept in a text that has names of it; finite, and none is negative.
+#
+# A text has a concept in one of two ways. The text has all words of one of its names, with at most
+# FAR_GAP other words between them. Or a name of one word begins a longer word of the text (a
+# compound) that is not a name itself: then the first nine features are 0, unless the text has other
+# names of the concept as well.
+#
+# preferred, alternative, hidden  closeness of the closest name of this kind; 0 if there is none
+# names        ln(1 + number of the concept's names that the text has)
+# words        number of distinct words of the best name: the name with the largest product of words
+#              and closeness; among equals the one whose kind comes first
+# closeness    of the best name: its distinct words / words of the text from its first to its last
+#              one
+# adjacent     ln(1 + how often a name stands in the text as it is, its words one after the other)
+# occurrences  ln(1 + how often the words of a name stand near each other)
+# share        share of the words of the text that belong to these occurrences, at most 1
+# first, last, spread  positions of the first and of the last occurrence or compound, from 0 to 1,
+#              and their difference
+# idf_mean, idf_max  inverse document frequency of the best name's words
+# inside       share of the best name's positions that are inside a longer name which stands there
+#              as it is
+# qualified    1 if words in brackets follow the best name in the vocabulary
+# qualifier    share of these words that the text has
+# concepts     ln(number of concepts with a name of the same set of words)
+# broader, narrower, related  ln(1 + number of such neighbours of which the text has names)
+# parts        ln(1 + number of words of the text that a name begins; of several names that begin a
+#              word the longest counts)
+# part         the largest share of its word's bytes that such a name has, to thousandths
+# text_words   ln(1 + words of the text)
 NameFeatures = namedtuple(
     "NameFeatures",
     "preferred alternative hidden names words closeness adjacent occurrences share first last "
     "spread idf_mean idf_max inside qualified qualifier concepts broader narrower related parts "
     "part text_words",
 )
-"""The features of a concept in a text that has names of it; finite, and none is negative.
-
-A text has a concept in one of two ways. The text has all words of one of its names, with at most
-FAR_GAP other words between them. Or a name of one word begins a longer word of the text (a
-compound) that is not a name itself: then the first nine features are 0, unless the text has other
-names of the concept as well.
-
-preferred, alternative, hidden  closeness of the closest name of this kind; 0 if there is none
-names        ln(1 + number of the concept's names that the text has)
-words        number of distinct words of the best name: the name with the largest product of words
-             and closeness; among equals the one whose kind comes first
-closeness    of the best name: its distinct words / words of the text from its first to its last one
-adjacent     ln(1 + how often a name stands in the text as it is, its words one after the other)
-occurrences  ln(1 + how often the words of a name stand near each other)
-share        share of the words of the text that belong to these occurrences, at most 1
-first, last, spread  positions of the first and of the last occurrence or compound, from 0 to 1, and
-             their difference
-idf_mean, idf_max  inverse document frequency of the best name's words
-inside       share of the best name's positions that are inside a longer name which stands there as
-             it is
-qualified    1 if words in brackets follow the best name in the vocabulary
-qualifier    share of these words that the text has
-concepts     ln(number of concepts with a name of the same set of words)
-broader, narrower, related  ln(1 + number of such neighbours of which the text has names)
-parts        ln(1 + number of words of the text that a name begins; of several names that begin a
-             word the longest counts)
-part         the largest share of its word's bytes that such a name has, to thousandths
-text_words   ln(1 + words of the text)
-"""
 
 NAME_FEATURES = NameFeatures._fields
 _N = len(NAME_FEATURES)

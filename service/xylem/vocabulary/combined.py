@@ -20,8 +20,7 @@ from xylem.engine import (
 from xylem.vocabulary.candidates import NAME_FEATURES
 from xylem.vocabulary.concepts import Concepts
 from xylem.vocabulary.matching import NameMatcher
-from xylem.vocabulary.names import NameParameters, WordFrequencies
-from xylem.vocabulary.names import build_names as build_name_arrays
+from xylem.vocabulary.names import NameParameters, WordFrequencies, build_names as build_name_arrays
 from xylem_store import (
     BEAM_MAX,
     CANDIDATES_MAX,

@@ -16,11 +16,12 @@ from xylem_store import I32, NAME, NOTATION, U8, UNDETERMINED, URI, Subject, is_
 
 PREFERRED = 0
 ALTERNATIVE = 1
-HIDDEN = 2
-"""Kinds of names, as in SKOS; if two names are the same words, the kind that comes first counts."""
 
+# Kinds of names, as in SKOS; if two names are the same words, the kind that comes first counts.
+HIDDEN = 2
+
+# At most so many broader, and so many related, concepts of a concept count: the first ones.
 NEIGHBOURS_MAX = 64
-"""At most so many broader, and so many related, concepts of a concept count: the first ones."""
 
 CONCEPTS_MAX = 1 << 26
 

@@ -29,6 +29,7 @@ from xylem_store import (
 _CONTINUATION_MASK = 0xC0
 _CONTINUATION = 0x80  # a masked byte of UTF-8 that does not begin a character
 
+# For arrays of a trie that must be as long as another array: that array, or its length plus 1.
 _SIZES: dict[str, int | str] = {
     **dict.fromkeys(("word_node", "word_name"), "idf"),
     "offsets": "idf+1",
@@ -39,7 +40,6 @@ _SIZES: dict[str, int | str] = {
     "qualifier_ptr": "concepts+1",
     "related_ptr": "broader_ptr",
 }
-"""For arrays of a trie that must be as long as another array: that array, or its length plus 1."""
 
 
 class MatchedName(NamedTuple):

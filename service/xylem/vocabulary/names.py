@@ -11,11 +11,10 @@ from xylem.base import BadData, inverse, offsets, ranges
 from xylem.engine import WordNumbers, WordParameters, idf_of, texts_between
 from xylem.vocabulary.concepts import Concepts
 from xylem.vocabulary.trie import NAME_WORDS_MAX, NONE, Lists, build_trie
-from xylem_store import I64, group_of
-from xylem_store import build_names as build_table
+from xylem_store import I64, build_names as build_table, group_of
 
+# The prefix of the names of all arrays of a matcher.
 GROUP = "names"
-"""The prefix of the names of all arrays of a matcher."""
 
 WORDS = f"{GROUP}/words"
 STOPS = f"{GROUP}/stops"

@@ -31,31 +31,27 @@ from xylem_store import (
     group_of,
 )
 
+# The number of near rows in all, unless rows of labels are more.
+#
+# All of them vote, so with more of them nearer ones are found.
 KEPT_ROWS = 1 << 16
-"""The number of near rows in all, unless rows of labels are more.
 
-All of them vote, so with more of them nearer ones are found.
-"""
-
+# At most so many features of a row are stored, those with the largest values.
+#
+# Products with whole rows do not rank better.
 FEATURES_MAX = 24
-"""At most so many features of a row are stored, those with the largest values.
 
-Products with whole rows do not rank better.
-"""
-
+# Rows with more labels do not vote, nor count for labels that are true together.
+#
+# They would take too long.
 LABELS_MAX = 100
-"""Rows with more labels do not vote, nor count for labels that are true together.
-
-They would take too long.
-"""
 
 SMOOTHING = 2.0
 
+# The integer that a row's largest value is stored as.
+#
+# A value not larger than 1 / (2 * _LARGEST) of the largest one becomes 0.
 _LARGEST = 127
-"""The integer that a row's largest value is stored as.
-
-A value not larger than 1 / (2 * _LARGEST) of the largest one becomes 0.
-"""
 
 
 def check_rerank(link: str, trainer: str) -> None:
@@ -259,8 +255,8 @@ def _co_occurring_labels(labels: LabelRows) -> tuple[I64, I32, F32]:
 
 ALIKE = 0.6  # rows with at least this cosine are similar
 
+# A group of more rows is divided.
 GROUP_ROWS = 50
-"""A group of more rows is divided."""
 
 _COMPARED = 1000  # rows that are compared with all others at a time
 

@@ -19,8 +19,7 @@ from xylem.vocabulary.combined import CombinedParts
 from xylem.vocabulary.concepts import Concepts, read_concepts
 from xylem.vocabulary.featurizers import matcher_of
 from xylem.vocabulary.label_info import read_label_info
-from xylem.vocabulary.names import build_names as build_name_arrays
-from xylem.vocabulary.names import kept_frequencies
+from xylem.vocabulary.names import build_names as build_name_arrays, kept_frequencies
 from xylem.vocabulary.near_rows import place_near
 from xylem_store import (
     CALIBRATION,

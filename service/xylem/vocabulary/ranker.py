@@ -13,20 +13,20 @@ from xylem.engine import CombinedPredictor
 from xylem.evaluation import Labelled, PredictedRows, mark_true, ranks_of, row_sums, rows_of
 from xylem_store import F32, F64, I32, I64, Bools, Ranker
 
+# Rows are measured with a ranker that was fitted to the other folds.
 FOLDS = 5
-"""Rows are measured with a ranker that was fitted to the other folds."""
 
+# Fewer rows are refused.
 ROWS_MIN = 30
-"""Fewer rows are refused."""
 
+# From so many rows on boosted trees are the default, for fewer a linear ranker.
 BOOSTED_ROWS = 100
-"""From so many rows on boosted trees are the default, for fewer a linear ranker."""
 
+# Near rows are kept if P@1 or P@5 of held-out rows is greater by at least this, in percent.
 GAIN_MIN = 0.1
-"""Near rows are kept if P@1 or P@5 of held-out rows is greater by at least this, in percent."""
 
+# The number of labels of a row that are measured.
 TOP = 10
-"""The number of labels of a row that are measured."""
 
 _BOOSTED = {
     "learning_rate": 0.05,
@@ -43,21 +43,20 @@ _BOOSTED_MANY_ROWS = {
     "max_leaf_nodes": 16,
     "min_samples_leaf": 100,
 }
-MANY_ROWS = 2000
-"""From so many rows on there are fewer trees, and they have more leaves.
 
-This was chosen by held-out rows of two sets of training rows. 200 trees with half the learning rate
-gain at most 0.1 P@1 there, and take twice as long, also to answer.
-"""
+# From so many rows on there are fewer trees, and they have more leaves.
+#
+# This was chosen by held-out rows of two sets of training rows. 200 trees with half the learning
+# rate gain at most 0.1 P@1 there, and take twice as long, also to answer.
+MANY_ROWS = 2000
 
 # allowed distance of the arrays' margins from scikit-learn's: float32 rounds them
 _MARGIN_TOLERANCE = 1e-3
 
+# The number of candidates whose margins are compared with scikit-learn's.
+#
+# It is enough to see other trees, and takes a second; all candidates took longer than the fit.
 CHECKED_CANDIDATES = 10_000
-"""The number of candidates whose margins are compared with scikit-learn's.
-
-It is enough to see other trees, and takes a second; all candidates took longer than the fit.
-"""
 
 
 class Candidates(NamedTuple):

@@ -22,8 +22,8 @@ from xylem.vocabulary.ranker import (
 )
 from xylem_store import Draft, Model, TrainerInfo, model_of
 
+# The number of labels of a row that are ranked.
 CANDIDATES = 30
-"""The number of labels of a row that are ranked."""
 
 BEAM_WIDTH = 10
 

@@ -9,8 +9,8 @@ from xylem.vocabulary.trie import NAME_WORDS_MAX, NameTrie
 from xylem_store import (
     I32,
     inlined,
+    nonallocating_inlined as reading,
 )
-from xylem_store import nonallocating_inlined as reading
 
 
 @reading
@@ -36,39 +36,36 @@ def nearest_place(text: TextWords, local: int, place: int) -> int:
     return preceding if place - preceding <= following - place else following
 
 
+# For one distinct word of a text at most so many nodes and names are visited.
+#
+# The search then goes on with the next word.
 VISITS_A_WORD = 4096
-"""For one distinct word of a text at most so many nodes and names are visited.
 
-The search then goes on with the next word.
-"""
-
+# A name of several words is looked for at the first so many positions of a word.
 PLACES_MAX = 64
-"""A name of several words is looked for at the first so many positions of a word."""
 
+# The words of a name are near each other if at most so many other words stand between them.
 NEAR_GAP = 10
-"""The words of a name are near each other if at most so many other words stand between them."""
 
+# A name is not found if more other words than these stand between its words at every occurrence.
+#
+# Without this limit a long text would have every concept whose words it has somewhere. Of names so
+# far apart 0.8% were right in 2,625 questions to libraries, and a ranker without them was as good.
 FAR_GAP = 50
-"""A name is not found if more other words than these stand between its words at every occurrence.
 
-Without this limit a long text would have every concept whose words it has somewhere. Of names so
-far apart 0.8% were right in 2,625 questions to libraries, and a ranker without them was as good.
-"""
-
+# Columns of a match.
+#
+# SEQUENCE, NODE  the sequence of words, and its node in the trie
+# N_WORDS         its distinct words
+# SPAN            the fewest words of the text from its first to its last word
+# COUNT           how often its words are near each other, at least 1
+# FIRST, LAST     the first and the last position of these occurrences
+# ADJACENT        how often the sequence stands in the text as it is, one word after the other
+# PART            0
+#
+# A match can also be a sequence of one word that is a part of longer words: then N_WORDS is 0, SPAN
+# is 1, and PART is the largest share of a word's bytes that the part has, in thousandths.
 SEQUENCE, NODE, N_WORDS, SPAN, COUNT, FIRST, LAST, ADJACENT, PART = range(9)
-"""Columns of a match.
-
-SEQUENCE, NODE  the sequence of words, and its node in the trie
-N_WORDS         its distinct words
-SPAN            the fewest words of the text from its first to its last word
-COUNT           how often its words are near each other, at least 1
-FIRST, LAST     the first and the last position of these occurrences
-ADJACENT        how often the sequence stands in the text as it is, one word after the other
-PART            0
-
-A match can also be a sequence of one word that is a part of longer words: then N_WORDS is 0, SPAN
-is 1, and PART is the largest share of a word's bytes that the part has, in thousandths.
-"""
 
 _N_COLUMNS = 9
 

@@ -16,12 +16,12 @@ from xylem_store import (
     id_by_hash,
     id_of,
     inlined,
+    nonallocating_inlined as reading,
     slot_start,
 )
-from xylem_store import nonallocating_inlined as reading
 
+# A compound begins with a name of at least so many characters, and at least so many follow it.
 PART_CHARACTERS_MIN, REST_CHARACTERS_MIN = 5, 2
-"""A compound begins with a name of at least so many characters, and at least so many follow it."""
 
 _LOW_32 = np.uint64(0xFFFFFFFF)
 

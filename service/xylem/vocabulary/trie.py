@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from xylem.base import inverse, offsets
 from xylem_store import F32_1, I32, I32_1, I64, I64_1, U8, U8_1, Corrupt, check_all, handle
 
+# Names of more words are left out: they would stand in no text.
 NAME_WORDS_MAX = 16
-"""Names of more words are left out: they would stand in no text."""
 
+# No inverse document frequency is as large as this, because it is a logarithm.
 IDF_MAX = 100
-"""No inverse document frequency is as large as this, because it is a logarithm."""
 
+# A name that more concepts share does not tell which one is meant, and is left out.
 CONCEPTS_A_NAME_MAX = 64
-"""A name that more concepts share does not tell which one is meant, and is left out."""
 
 
 class Lists(NamedTuple):
@@ -88,8 +88,8 @@ class NameTrie(NamedTuple):
     related: I32_1
 
 
+# Fills up the words of a sequence that is shorter than others, behind its last word.
 NONE = np.iinfo(np.int32).max
-"""Fills up the words of a sequence that is shorter than others, behind its last word."""
 
 
 def build_trie(

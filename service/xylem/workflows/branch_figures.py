@@ -11,14 +11,14 @@ from xylem.engine import Branch, label_ids
 from xylem.evaluation import KS, PredictedRows
 from xylem_store import NAME, URI, Bools, LabelInfo, NameTable, find_names
 
+# What stands for the concepts without a broader one, among the concepts of branches.
 TOP_CONCEPTS = "*"
-"""What stands for the concepts without a broader one, among the concepts of branches."""
 
+# At most so many of these, those with the most concepts directly below them.
 TOP_CONCEPTS_MAX = 50
-"""At most so many of these, those with the most concepts directly below them."""
 
+# How a concept may be near a true one: above it, below it, or below the same one.
 NEAR_MISSES = ("broader", "narrower", "sibling")
-"""How a concept may be near a true one: above it, below it, or below the same one."""
 
 
 def branch_groups(

@@ -29,6 +29,10 @@ from xylem_store import I64, DataInfo, Draft, Model, TrainerInfo, build_names, m
 
 HELD_OUT_PARTS = 5  # one of so many parts of the rows is held out
 
+# The features that are tried; of those that are equally good the first one is chosen.
+#
+# The cheapest come first, and characters beside words come before characters alone, which cost
+# hardly less.
 CANDIDATES: dict[str, dict[str, Any]] = {
     "words": {"kind": "tfidf"},
     "words+bigrams": {"kind": "tfidf", "bigrams": True},
@@ -36,16 +40,10 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "words+bigrams+chars": {"kind": "words+chars", "bigrams": True},
     "chars": {"kind": "chars"},
 }
-"""The features that are tried; of those that are equally good the first one is chosen.
 
-The cheapest come first, and characters beside words come before characters alone, which cost hardly
-less.
-"""
-
+# The candidate that is tried with each of LEADS, because it is cheap; the others are tried with
+# the best of them. To it, without first words, the chosen features are compared.
 PLAIN = "words"
-"""The candidate that is tried with each of LEADS, because it is cheap; the others are tried with
-the best of them. To it, without first words, the chosen features are compared.
-"""
 
 LEADS = (0, 10, 20)  # how many first words may count more; ADR 28 has what they gain
 
@@ -53,17 +51,18 @@ FIELD_WEIGHTS = (1, 2, 3, 5)  # the weights of a column that are tried
 
 LEAD_WEIGHT = 3  # how many times they count then
 
+# One tree of this trainer judges the features, whatever trainer is to use them.
 TRAINER = "label-tree"
-"""One tree of this trainer judges the features, whatever trainer is to use them."""
 
+# The first candidate whose precision is within this of the best one's, in percent, is chosen.
 TOLERANCE = 0.2
-"""The first candidate whose precision is within this of the best one's, in percent, is chosen."""
 
 WEIGHTS = (0.3, 0.6, 1.0)  # the weights of vectors that are tried, besides none
 
 ROWS_MIN = 50
+
+# The least rows for trials, and the most that are drawn for those of weights.
 ROWS_MAX = 50_000
-"""The least rows for trials, and the most that are drawn for those of weights."""
 
 BLOCKS = 50  # the held-out rows are at least so many blocks of neighbouring rows
 

@@ -12,11 +12,11 @@ from xylem.base import BadData, BadParameter, Crew, Dataset, OnProgress, load_ex
 from xylem.workflows.request import Chosen
 from xylem_store import F32, Store
 
+# Texts that are encoded together, one after the other: about a second of one thread.
 BLOCK_TEXTS = 128
-"""Texts that are encoded together, one after the other: about a second of one thread."""
 
+# The most bytes of vectors that a store keeps for later trainings: of 2 million texts and more.
 STORED_BYTES_MAX = 4 << 30
-"""The most bytes of vectors that a store keeps for later trainings: of 2 million texts and more."""
 
 _FOLDER = "encoded"
 

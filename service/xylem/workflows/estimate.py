@@ -11,8 +11,8 @@ from xylem.trainers import (
     block_bytes,
     estimate,
     estimate_blocks,
+    trainer as find_trainer,
 )
-from xylem.trainers import trainer as find_trainer
 from xylem.workflows.encoding import with_encoder
 from xylem.workflows.prepared import prepare, prepare_in_memory
 from xylem.workflows.request import TrainRequest

@@ -54,18 +54,18 @@ EXAMPLES = 3  # how many labels a finding names
 
 NAMES_MAX = 20  # at most so many labels that the model does not know are named
 
+# Why a version that re-ranks, and is not calibrated, has no F-measures after training.
 RERANKED = (
     f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is predicted, "
     "F-measures say nothing before xylem thresholds has tuned the version"
 )
-"""Why a version that re-ranks, and is not calibrated, has no F-measures after training."""
 
 _REPEATS = 5
 _SECONDS_MAX = 10.0
 
 
+# Figures by name; None for a figure that cannot be computed.
 Report = dict[str, float | int | str | None]
-"""Figures by name; None for a figure that cannot be computed."""
 
 
 class Evaluation(NamedTuple):

@@ -25,8 +25,8 @@ TRAINER = "label-tree"
 
 _IN_ALL = "in all"  # the phase of the first progress bar
 
+# What the progress bars call the stages: the words of a user, who knows no phase of a training.
 STAGES = ("reading the file", "learning labels", "choosing thresholds", "measuring", "publishing")
-"""What the progress bars call the stages: the words of a user, who knows no phase of a training."""
 
 LEAST_ROWS = 10  # the minimum: of 10 rows one is held out for thresholds, and one for figures
 FEW_ROWS = 100  # figures of fewer held-out rows may be chance: a warning says so

@@ -11,17 +11,16 @@ from xylem.base import BadParameter, unfinished
 from xylem.workflows.evaluate import Evaluation
 from xylem_store import NameTable, name_of
 
+# The columns of a table of labels; shares are in percent.
+#
+# Precision and recall of nothing are empty (null in .jsonl), and so is F of a label that is never
+# true nor predicted.
 TABLE_COLUMNS = ("label", "support", "hits", "precision", "recall", "F", "threshold")
-"""The columns of a table of labels; shares are in percent.
-
-Precision and recall of nothing are empty (null in .jsonl), and so is F of a label that is never
-true nor predicted.
-"""
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl")
 
+# The values of TABLE_COLUMNS for a label.
 LabelLine = tuple[str, int, int, float | None, float | None, float | None, float]
-"""The values of TABLE_COLUMNS for a label."""
 
 
 def label_lines(

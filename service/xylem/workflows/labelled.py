@@ -61,14 +61,13 @@ def read_labelled_with(
     return labelled
 
 
+# The share of validation rows that are training rows from which it is a finding: short texts may
+# be equal by chance.
 REPEATED_SHARE = 0.1
-"""The share of validation rows that are training rows from which it is a finding: short texts may
-be equal by chance.
-"""
 
 
+# Validation rows are compared with so many training rows, the first ones: 8 MiB of digests.
 DIGESTS_MAX = 1 << 20
-"""Validation rows are compared with so many training rows, the first ones: 8 MiB of digests."""
 
 
 def note_repeated_rows(digests: U64, valid: Labelled, *, strict: bool) -> None:

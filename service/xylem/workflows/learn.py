@@ -405,6 +405,7 @@ def promote(work: LearnWork) -> LearnWork:
     return replace(work, report={**work.report, "promotion": promotion})
 
 
+# The steps of a run, in their order.
 STEPS = (
     read_rows,
     fit_members_and_ranker,
@@ -414,4 +415,3 @@ STEPS = (
     tune_thresholds,
     promote,
 )
-"""The steps of a run, in their order."""

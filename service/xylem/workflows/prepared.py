@@ -81,11 +81,10 @@ class PreparedRows(MemorySource):
         return digests_of(self.data.rows.cut(0, DIGESTS_MAX))
 
 
+# Rows to train on, and what a version stores about them.
+#
+# The latter is known once the rows were read; rows in memory have been read.
 PreparedSource: TypeAlias = PreparedRows | FileSource | TextSource
-"""Rows to train on, and what a version stores about them.
-
-The latter is known once the rows were read; rows in memory have been read.
-"""
 
 
 def warnings_of(source: PreparedSource) -> list[str]:

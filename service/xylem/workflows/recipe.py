@@ -28,14 +28,15 @@ from xylem.base import (
 from xylem.workflows.request import TrainRequest
 from xylem_store import URI
 
+# The number in the field `recipe`: a release refuses recipes with a higher one.
 FORMAT = 1
-"""The number in the field `recipe`: a release refuses recipes with a higher one."""
 
 SOURCES_MAX = 32
 
+# Parameters of the members, unless the recipe has others.
 PARAMETERS = {"features.kind": "words+chars", "features.lead": 0}
-"""Parameters of the members, unless the recipe has others."""
 
+# Options of how files are read, in the order of `columns_of`.
 READING = (
     "text_column",
     "label_column",
@@ -48,7 +49,6 @@ READING = (
     "strict",
     "weight_column",
 )
-"""Options of how files are read, in the order of `columns_of`."""
 
 Measure = Literal["P@1", "P@3", "P@5", "F1@5", "nDCG@5"]
 

@@ -23,8 +23,8 @@ STARTS = (0, 1, 10, 100, 1000)  # the lowest number of training rows of each ban
 
 BANDS = ("0", "1-9", "10-99", "100-999", "1000+")
 
+# The figures of a band by name; None for a share of nothing.
 Band = dict[str, str | int | float | None]
-"""The figures of a band by name; None for a share of nothing."""
 
 
 def frequency_bands(
@@ -98,11 +98,11 @@ def group_figures(
     return bands
 
 
+# The figures of at most so many labels are stored: those that are true most often.
 LABELS_MAX = 1000
-"""The figures of at most so many labels are stored: those that are true most often."""
 
+# The limit for the names of these labels, in bytes of UTF-8: longer names mean fewer labels.
 NAMES_BYTES_MAX = 100_000
-"""The limit for the names of these labels, in bytes of UTF-8: longer names mean fewer labels."""
 
 _DIGITS = 6
 

@@ -50,8 +50,7 @@ from xylem.workflows.prepared import (
     prepare_dataset,
 )
 from xylem.workflows.progressive import thresholds_beside
-from xylem.workflows.request import Chosen
-from xylem.workflows.request import TrainRequest as TrainRequest
+from xylem.workflows.request import Chosen, TrainRequest as TrainRequest
 from xylem.workflows.training_work import MADE_LATER, Step, TrainingWork, TrainReport, when
 from xylem.workflows.version_report import version_report
 from xylem.workflows.weights import round_weights
@@ -72,8 +71,8 @@ from xylem_store import (
     parse_named,
 )
 
+# Why a version that was calibrated has no F-measures after training.
 FITTED = "scores were fitted to the validation rows: xylem evaluate measures them on others"
-"""Why a version that was calibrated has no F-measures after training."""
 
 
 def plan_of(request: TrainRequest, continuation: GoingOn | None) -> list[Step]:
@@ -421,6 +420,7 @@ def calibrate(work: TrainingWork) -> TrainingWork:
     )
 
 
+# The steps that make a draft of trees, in every plan.
 FINISH: tuple[Step, ...] = (
     make_draft,
     read_valid_late,
@@ -430,7 +430,6 @@ FINISH: tuple[Step, ...] = (
     record,
     calibrate,
 )
-"""The steps that make a draft of trees, in every plan."""
 
 
 @when(lambda work: work.request.rerank)

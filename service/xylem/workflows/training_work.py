@@ -69,8 +69,8 @@ class TrainReport(NamedTuple):
     fields: dict[str, Any] | None = None
 
 
+# The value of a field of the work before the step that makes it; no earlier step looks at it.
 MADE_LATER: Any = None
-"""The value of a field of the work before the step that makes it; no earlier step looks at it."""
 
 
 @dataclass(frozen=True, kw_only=True)

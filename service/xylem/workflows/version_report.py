@@ -15,8 +15,8 @@ from xylem_store import (
     Model,
 )
 
+# At most so many rows are sent down the trees for a report, spread evenly over the file.
 ROWS_MAX = 4000
-"""At most so many rows are sent down the trees for a report, spread evenly over the file."""
 
 
 def version_report(

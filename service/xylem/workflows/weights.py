@@ -19,8 +19,8 @@ from xylem_store import (
     to_bfloat16,
 )
 
+# The figures that show what storing weights in fewer bits costs.
 WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
-"""The figures that show what storing weights in fewer bits costs."""
 
 WEIGHED_ROWS = 10_000  # at most so many training rows are used without a validation file
 

@@ -20,8 +20,7 @@ from tests.helpers.steps import Parts
 from xylem.base.executors.local import AHEAD
 from xylem.extras.ray.cluster import connect
 from xylem.extras.ray.crew import RayCrew
-from xylem.trainers import blocks as blocks_module
-from xylem.trainers import fit, parse_parameters
+from xylem.trainers import blocks as blocks_module, fit, parse_parameters
 from xylem.trainers.blocks import Blocks
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Tools

@@ -1,8 +1,7 @@
 """The text of fields: weights, cells, and what is no field."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from xylem.base.errors import BadInstance, BadParameter
 from xylem.base.fields import TextColumn, TextFields

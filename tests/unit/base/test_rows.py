@@ -3,8 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
 
 from xylem.base.rows import LabelRows, SparseRows, offsets, ranges

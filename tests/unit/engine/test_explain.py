@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.helpers.answers import each_row, empty_rows, row_with
 from tests.helpers.calls import make_call, no_answers
 from tests.helpers.small_models import small_draft

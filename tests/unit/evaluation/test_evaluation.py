@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from sklearn.metrics import ndcg_score
 from tests.oracles import metrics as oracle
 from tests.oracles.problems import flat

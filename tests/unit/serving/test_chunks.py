@@ -5,8 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.helpers.answers import each_row
 from tests.helpers.datasets_helpers import assert_same_bits, texts_alone
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers.datasets_helpers import check_sparse
 from tests.oracles import problems
 from tests.oracles.label_trees import levels

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from tests.helpers.steps import Parts
 from tests.helpers.trainings import scores_of, trained_by
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_rows

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 from tests.helpers.datasets_helpers import check_sparse
 from tests.oracles.name_matches import OracleName, candidates

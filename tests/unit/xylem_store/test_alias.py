@@ -13,8 +13,7 @@ from tests.helpers.alias_helpers import deny, file_of, split
 from tests.helpers.faulty_fs import QuickFileSystem
 from tests.helpers.small_models import small_draft
 
-from xylem_store import alias_writing, errors
-from xylem_store import moves as moves_module
+from xylem_store import alias_writing, errors, moves as moves_module
 from xylem_store.alias import (
     ALIAS_BYTES_MAX,
     BEFORE_MAX,

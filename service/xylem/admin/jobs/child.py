@@ -20,11 +20,10 @@ from xylem.admin.jobs.files import directory_of
 from xylem.admin.jobs.messages import Reporter
 from xylem.base import Settings, configure, log
 
+# How long this process waits for an earlier process of the same job to end.
+#
+# The earlier process is on the same machine; its worker has lost the job.
 LOCK_SECONDS = 10.0
-"""How long this process waits for an earlier process of the same job to end.
-
-The earlier process is on the same machine; its worker has lost the job.
-"""
 
 _LOCK = "lock"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

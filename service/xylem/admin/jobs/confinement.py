@@ -21,14 +21,13 @@ from pathlib import Path
 
 from xylem.base import Limits
 
+# Bytes that a process may allocate beyond job_memory_bytes_max.
+#
+# They are for libraries, stacks, and spare memory of the allocator.
 SLACK_BYTES = 512 << 20
-"""Bytes that a process may allocate beyond job_memory_bytes_max.
 
-They are for libraries, stacks, and spare memory of the allocator.
-"""
-
+# The most open files of a job.
 FILES_MAX = 1024
-"""The most open files of a job."""
 
 NICE_MAX = 19
 

@@ -12,8 +12,8 @@ from xylem.admin.jobs.leases import Claim, Leases
 from xylem.base import BadData, Database, DatabaseUnavailable, OnProgress, Settings
 from xylem_store import LATEST, Store
 
+# How long a run waits for a database that does not answer; after that, the job is queued again.
 PATIENCE_SECONDS = 60.0
-"""How long a run waits for a database that does not answer; after that, the job is queued again."""
 
 _PAUSE_SECONDS = 1.0
 

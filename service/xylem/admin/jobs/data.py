@@ -21,23 +21,24 @@ from xylem.admin.jobs.errors import DataNotFound
 from xylem.base import BadData, BadRequest, LimitExceeded, Unavailable
 from xylem_store import FileSystem
 
+# The most characters of a name.
 NAME_MAX = 512
-"""The most characters of a name."""
 
 LIST_MAX = 10_000  # the most files of a listing
-DEPTH_MAX = 8
-"""The most levels of directories of a listing."""
 
+# The most levels of directories of a listing.
+DEPTH_MAX = 8
+
+# An upload that nobody has written to for this long was left by a killed process.
 ABANDONED_SECONDS = 86_400.0
-"""An upload that nobody has written to for this long was left by a killed process."""
 
 _UPLOAD = ".upload-"
 # matches a valid part of an uploaded file's name
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
+# Shows whether a file, or one of a pair, was changed or replaced: device, inode, size, time.
 Fingerprint = tuple[tuple[int, ...], ...]
-"""Shows whether a file, or one of a pair, was changed or replaced: device, inode, size, time."""
 
 
 class DataRoot:

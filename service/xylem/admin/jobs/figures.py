@@ -38,20 +38,20 @@ from xylem.base import (
 from xylem.serving import PROBLEMS, code_of, describe_error
 
 READ_SECONDS = 2.0  # the pause between two reads of the figures of a server
+
+# The longest wait for the next bytes of a request to a worker, which answers one at a time.
 REQUEST_SECONDS = 5.0
-"""The longest wait for the next bytes of a request to a worker, which answers one at a time."""
 
 _QUEUED = "queued"
 _RUNNING = "running"
 
 
+# Figures that were read from the database.
+#
+# A tuple of three: the time, by the database's clock; for the jobs that have not ended, rows (kind,
+# state, n, since), where `since` is the time from which the oldest has waited or run; and for the
+# jobs that have ended, rows (kind, state, n, seconds).
 _Figures: TypeAlias = tuple[float, Sequence[Row[Any]], Sequence[Row[Any]]]
-"""Figures that were read from the database.
-
-A tuple of three: the time, by the database's clock; for the jobs that have not ended, rows (kind,
-state, n, since), where `since` is the time from which the oldest has waited or run; and for the
-jobs that have ended, rows (kind, state, n, seconds).
-"""
 
 
 class JobFigures(Collector):

@@ -17,8 +17,9 @@ JOBS_DIR = "jobs"
 RESULT = "result.jsonl"
 PART = "result.part"
 OFFSET = "result.offset"
+
+# A directory in the job's directory, for files that are needed only while the job runs.
 WORK = "work"
-"""A directory in the job's directory, for files that are needed only while the job runs."""
 
 _LOG = "log"
 _LOG_OLD_HALF = "log.before"

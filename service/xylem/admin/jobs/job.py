@@ -20,8 +20,8 @@ State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 STATES: tuple[State, ...] = get_args(State)
 
+# The states in which a job stays, unless somebody retries it.
 ENDED: frozenset[State] = frozenset(("succeeded", "failed", "cancelled"))
-"""The states in which a job stays, unless somebody retries it."""
 
 
 _INTERNAL_FIELDS = frozenset(("revision", "traceparent"))  # fields that callers do not get

@@ -11,14 +11,13 @@ from xylem.admin.jobs.messages import send_order
 from xylem.admin.jobs.process import inherited_environment
 from xylem.base import Settings, log
 
+# The pause before a process that died is started again.
 RESTART_SECONDS = 2.0
-"""The pause before a process that died is started again."""
 
+# The time that the process of the workers has to give back its jobs; then it is killed.
+#
+# Other workers claim jobs that were not given back after their leases.
 STOP_SECONDS = 10.0
-"""The time that the process of the workers has to give back its jobs; then it is killed.
-
-Other workers claim jobs that were not given back after their leases.
-"""
 
 
 class JobWorkers:

@@ -54,8 +54,8 @@ IDEMPOTENCY_KEY_MAX = 255  # the most characters of an idempotency key; they are
 _KEY = re.compile(rf"[!-~]{{1,{IDEMPOTENCY_KEY_MAX}}}")
 _ID_BYTES = 12
 
+# The kinds of jobs that publish a version.
 PUBLISHING = ("training", "combine", "extend", "vocabulary", "learn")
-"""The kinds of jobs that publish a version."""
 
 _ALL_KINDS = (
     *PUBLISHING,
@@ -65,8 +65,8 @@ _ALL_KINDS = (
 
 FOLLOW_SECONDS = 0.5  # the pause between two looks at a job that is followed
 
+# A function that runs a blocking call in another thread; it takes a function and its arguments.
 Look: TypeAlias = Callable[..., Awaitable[Job]]
-"""A function that runs a blocking call in another thread; it takes a function and its arguments."""
 
 
 class Jobs:

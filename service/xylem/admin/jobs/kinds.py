@@ -48,14 +48,14 @@ from xylem.base import (
 from xylem.engine import PARAMETERS
 from xylem.serving import PREDICT_ONLY, RequestModel, all_faults_of
 from xylem.thresholds import request_of
-from xylem.trainers import TRAINERS, check_spreads, installed
-from xylem.trainers import trainer as find_trainer
+from xylem.trainers import TRAINERS, check_spreads, installed, trainer as find_trainer
 from xylem.workflows import TrainRequest
 from xylem_store import InvalidName, check_alias, check_model, is_language, parse_named, parse_ref
 
 if TYPE_CHECKING:
     from xylem.admin.jobs.context import JobContext
 
+# The figures that a promotion rule may use: for each, more is better.
 METRICS = (
     *(f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG") for k in (1, 3, 5)),
     "R@5",
@@ -63,14 +63,14 @@ METRICS = (
     "micro_f",
     "instance_f",
 )
-"""The figures that a promotion rule may use: for each, more is better."""
 
+# Data files from which lines can be held out of a training.
 SPLIT_SUFFIXES = (".jsonl", ".ndjson", ".svm", ".txt", *TABLES)
-"""Data files from which lines can be held out of a training."""
 
+# Data files that can be joined with others, and with feedback.
 JOINED_SUFFIXES = (".jsonl", ".ndjson", *TABLES)
-"""Data files that can be joined with others, and with feedback."""
 
+# Values that replace wrong values of required fields, so that the other fields can be checked.
 _STAND_INS = {
     "model": "m",
     "trainer": "ovr",
@@ -78,7 +78,6 @@ _STAND_INS = {
     "members": ["m"],
     "vocabulary": "x.ttl",
 }
-"""Values that replace wrong values of required fields, so that the other fields can be checked."""
 
 # fields that cannot be checked without the field that is the key
 _DEPENDENT = {"trainer": "parameters", "data": "valid"}
@@ -403,6 +402,7 @@ def _choice_faults(choice: TuningChoice, place: str = "") -> Faults:
         yield BadRequest(str(error)).with_path(f"{place}{field}")
 
 
+# Every kind, by its name.
 KINDS: dict[str, JobKind] = {
     "training": JobKind(TrainingJob, _check_training, "xylem.admin.jobs.training:run"),
     "combine": JobKind(CombineJob, _check_combine, "xylem.admin.jobs.training:combine"),
@@ -414,4 +414,3 @@ KINDS: dict[str, JobKind] = {
     "threshold-tuning": JobKind(TuningJob, _check_tuning, "xylem.admin.jobs.training:run_tuning"),
     "batch": JobKind(BatchJob, _check_batch, "xylem.admin.jobs.batch:run"),
 }
-"""Every kind, by its name."""

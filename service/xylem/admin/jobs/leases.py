@@ -27,11 +27,10 @@ from xylem.admin.jobs.job import (
 )
 from xylem.base import JOBS, Database, Limits, XylemError, now
 
+# The answer to a worker that renews its claim.
+#
+# "cancel": somebody has asked to cancel the job; "lost": the job is not this worker's any more.
 Word = Literal["go on", "cancel", "lost"]
-"""The answer to a worker that renews its claim.
-
-"cancel": somebody has asked to cancel the job; "lost": the job is not this worker's any more.
-"""
 
 ERROR_MAX = 4000  # the most characters of why a job failed
 _ORPHANS = 8  # most jobs that one call of `claim` ends because their workers died

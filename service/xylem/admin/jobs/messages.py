@@ -12,11 +12,11 @@ from pydantic import SecretStr
 from xylem.admin.jobs.job import JobProgress
 from xylem.base import Settings
 
+# The longest line; results of jobs are small.
 LINE_BYTES_MAX = 1 << 20
-"""The longest line; results of jobs are small."""
 
+# The least time between two lines about the same phase.
 TELL_SECONDS = 0.1
-"""The least time between two lines about the same phase."""
 
 
 class Reporter:

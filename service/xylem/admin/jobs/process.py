@@ -25,21 +25,22 @@ from xylem.base import Limits, Settings
 TICK_SECONDS = 0.1
 # each 10th look is at all processes of the group, the others only at its first one
 GROUP_TICKS = 10
+
+# The pause between two calls of `tell`, which stores the progress in the database.
 TELL_SECONDS = 1.0
-"""The pause between two calls of `tell`, which stores the progress in the database."""
 
 _READ_BYTES = 1 << 16
+
+# Codes of temporary faults: the job is queued again.
 _UNAVAILABLE = frozenset(("database-unavailable", "database-unsupported", "unavailable"))
-"""Codes of temporary faults: the job is queued again."""
 
+# The module that a job's process runs.
 CHILD = "xylem.admin.jobs.child"
-"""The module that a job's process runs."""
 
+# The XYLEM_ variables that a started process gets in its environment.
+#
+# The settings are sent through a pipe.
 KEPT_VARIABLES = frozenset(("XYLEM_KERNEL_CACHE", "XYLEM_KERNEL_CPU"))
-"""The XYLEM_ variables that a started process gets in its environment.
-
-The settings are sent through a pipe.
-"""
 
 End = Literal["succeeded", "failed", "cancelled", "lost", "stopped", "unavailable"]
 

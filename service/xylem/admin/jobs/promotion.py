@@ -16,16 +16,15 @@ from xylem.thresholds import ThresholdDatabase
 from xylem.workflows import read_labelled, valid_figures
 from xylem_store import Cause, NotFound, StoreError
 
+# How often the alias may move while the versions are compared; then it stays where it is.
 ROUNDS_MAX = 3
-"""How often the alias may move while the versions are compared; then it stays where it is."""
 
+# The fewest validation rows with a label that the new version has learnt, for a promotion.
+#
+# Two versions that know no label of the rows have equal figures. With ten rows, one row is 10
+# points of P@1; with fewer than six, no difference can be told from chance, even if all rows favour
+# one version (`xylem.evaluation.bootstrap`).
 ROWS_LEAST = 10
-"""The fewest validation rows with a label that the new version has learnt, for a promotion.
-
-Two versions that know no label of the rows have equal figures. With ten rows, one row is 10 points
-of P@1; with fewer than six, no difference can be told from chance, even if all rows favour one
-version (`xylem.evaluation.bootstrap`).
-"""
 
 
 class Measured(NamedTuple):

@@ -16,8 +16,8 @@ Name = Annotated[str, Field(max_length=512)]
 Language = Annotated[str, Field(max_length=64)]
 
 
+# A version's number or alias; it is checked later whether it exists.
 Version = Annotated[int | str | None, null_or((int, str), "null, a number or an alias")]
-"""A version's number or alias; it is checked later whether it exists."""
 
 TuningMethod = Literal["ofo", "fta", "fta-one", "sto", "all"]
 TuningObjective = Literal["macro", "micro", "instance"]
@@ -38,11 +38,11 @@ def _few(value: Any) -> Any:
     return value
 
 
+# The value of a parameter, which its trainer checks.
 ParameterValue = Annotated[
     bool | int | float | str | None,
     null_or((bool, int, float, str), "a string, a number, true, false or null"),
 ]
-"""The value of a parameter, which its trainer checks."""
 
 
 class TuningChoice(RequestModel):

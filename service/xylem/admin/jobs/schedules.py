@@ -38,8 +38,8 @@ from xylem_store import LATEST, Conflict, check_model
 
 SCHEDULES_MAX = 100  # schedules of a database
 
+# The pause between two looks of a worker.
 LOOK_SECONDS = 1.0
-"""The pause between two looks of a worker."""
 
 LEARN = "learn"  # the kind of jobs that repeat a recipe
 

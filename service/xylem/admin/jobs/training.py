@@ -49,8 +49,8 @@ from xylem.workflows import (
     extend_and_publish,
     part_trainer,
     train_and_publish,
+    tune as tune_version,
 )
-from xylem.workflows import tune as tune_version
 from xylem_store import (
     FEEDBACK,
     LATEST,
@@ -252,11 +252,11 @@ def _extend(publication: Publication, request: ExtendJob) -> None:
     extend_and_publish(publication.store, request.model, train_request, publication.on_progress)
 
 
+# Do a training; return the figures of the version.
 run = partial(publish, make=_train)
-"""Do a training; return the figures of the version."""
 
+# Add labels to a version; return the figures of the version that was published.
 run_extend = partial(publish, make=_extend)
-"""Add labels to a version; return the figures of the version that was published."""
 
 
 def _columns(request: FittingJob) -> TableColumns:
@@ -380,5 +380,5 @@ def _set_vocabulary(publication: Publication, request: VocabularyJob) -> None:
     )
 
 
+# Publish a version with another vocabulary; it has the figures of the version before it.
 publish_vocabulary = partial(publish, make=_set_vocabulary)
-"""Publish a version with another vocabulary; it has the figures of the version before it."""

@@ -42,8 +42,9 @@ from xylem.base import (
 from xylem_store import FileSystem, collect
 
 POLL_SECONDS = 0.5  # the pause between two looks for a job that waits
+
+# The pause after the database, or the store, has failed.
 PAUSE_SECONDS = 2.0
-"""The pause after the database, or the store, has failed."""
 
 UNWRITABLE_SECONDS = 30.0  # the pause after the store could not be written
 PARENT_SECONDS = 1.0  # the pause between two checks that the parent process lives

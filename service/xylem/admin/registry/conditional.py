@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 from xylem_store import FileSystem, locked, write_file
 
+# Statuses with which S3 refuses a conditional write.
+#
+# The object is gone, is being written, or has changed.
 _CONFLICTS = (404, 409, 412)
-"""Statuses with which S3 refuses a conditional write.
-
-The object is gone, is being written, or has changed.
-"""
 
 
 class ObjectState(NamedTuple):

@@ -31,8 +31,8 @@ def denial_of(store: Store, model: str, name: str, alias: Alias) -> Denial:
     return Denial(model, name, alias.version, alias.denied, unknown)
 
 
+# A function from the denied labels of an alias to the labels, names and branches to deny.
 ItemChange: TypeAlias = Callable[[tuple[str, ...]], Collection[str | Branch]]
-"""A function from the denied labels of an alias to the labels, names and branches to deny."""
 
 
 def denying_known(

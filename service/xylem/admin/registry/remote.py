@@ -30,8 +30,8 @@ from xylem_store import (
     check_model,
 )
 
+# How often a change of the index is tried, as others may change it, too.
 ATTEMPTS = 16
-"""How often a change of the index is tried, as others may change it, too."""
 
 INDEX = "index.json"
 _BLOCK_BYTES = 8 << 20

@@ -12,11 +12,11 @@ from xylem.api.door.problems import BodyTimeout, UnsupportedMediaType
 from xylem.api.door.slow_clients import SlowClients
 from xylem.base import Limits, Overloaded
 
+# Paths that machines request every few seconds to see whether the service runs and is ready.
 PROBES = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
-"""Paths that machines request every few seconds to see whether the service runs and is ready."""
 
+# Paths that are answered however many requests are in flight.
 ALWAYS = PROBES | {"/metrics"}
-"""Paths that are answered however many requests are in flight."""
 
 ADMIN_PATHS = "/v1/admin/"
 
@@ -24,14 +24,14 @@ JSON = frozenset({b"application/json"})
 
 NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"application/jsonl"})
 
+# Media type under which lines may be sent too: most generated clients do not support NDJSON.
 OCTETS = frozenset({b"application/octet-stream"})
-"""Media type under which lines may be sent too: most generated clients do not support NDJSON."""
 
 # parameters of a media type that say UTF-8, in lower case; utf8 is a common misspelling
 _UTF8 = frozenset({b"", b"charset=utf-8", b"charset=utf8"})
 
+# The ASGI extension by which our server tells that it has received a request's whole body.
 BODY_IS_RECEIVED = "xylem.body"
-"""The ASGI extension by which our server tells that it has received a request's whole body."""
 
 
 class Admission:
@@ -137,8 +137,8 @@ async def read_body(request: Request, media: frozenset[bytes] = JSON) -> bytes:
     return bytes(body)
 
 
+# Parts of a body are joined up to about this size: each piece costs a call in a thread.
 PIECE_BYTES = 1 << 20
-"""Parts of a body are joined up to about this size: each piece costs a call in a thread."""
 
 
 async def pieces(request: Request, limits: Limits) -> AsyncIterator[bytes]:

@@ -62,8 +62,8 @@ from xylem_store import StoreError, is_version
 # bodies of up to this many bytes are answered here; longer ones mostly take long
 _SHORT_BYTES = 8 * SHORT_ITEMS
 
+# The most heads that are remembered; those of one client differ by their content-length.
 HEADS_MAX = 4096
-"""The most heads that are remembered; those of one client differ by their content-length."""
 
 _STATUS = b"HTTP/1.1 200 OK\r\n"
 _LENGTH = b"content-length: "

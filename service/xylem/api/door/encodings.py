@@ -14,14 +14,14 @@ from starlette.types import ASGIApp, Message, Receive
 
 from xylem.api.door.problems import BodyTooLarge, BrokenEncoding, UnsupportedEncoding
 
+# Answers of at least this many bytes are packed.
 PACKED_FROM = 1000
-"""Answers of at least this many bytes are packed."""
 
 _LEVEL = 1  # of 1 to 9, the fastest: 9 takes five times as long for 10% fewer bytes of JSON
 _GZIP = 16 + zlib.MAX_WBITS
 
+# A body is unpacked in pieces of at most this size; between two, other requests are answered.
 PIECE_BYTES = 1 << 16
-"""A body is unpacked in pieces of at most this size; between two, other requests are answered."""
 
 _THREAD_BYTES = 1 << 16  # a longer piece of an answer is packed in a thread
 

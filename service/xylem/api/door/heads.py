@@ -17,11 +17,11 @@ from xylem.base import TRACESTATE_MAX
 from xylem.serving import DEFAULT_ALIAS, KEY_HEADER, Dialect
 from xylem_store import AliasNotFound, VersionNotFound, is_alias, is_version
 
+# The most bytes of a head that is remembered, without the headers that differ between requests.
 TEMPLATE_LENGTH_MAX = 1024
-"""The most bytes of a head that is remembered, without the headers that differ between requests."""
 
+# The most bytes of a whole head that is looked up among the remembered ones.
 HEAD_LENGTH_MAX = 4096
-"""The most bytes of a whole head that is looked up among the remembered ones."""
 
 HEAD_END = b"\r\n\r\n"
 
@@ -71,8 +71,8 @@ class HeadTemplate(NamedTuple):
 
 NOTHING = RequestHeaders()
 
+# The key of a request's ASGI scope under which its RequestHeaders are.
 HEADERS_KEY = "xylem.request_headers"
-"""The key of a request's ASGI scope under which its RequestHeaders are."""
 
 
 class VaryingHeader(NamedTuple):
@@ -89,6 +89,9 @@ class VaryingHeader(NamedTuple):
     choose: Callable[[list[bytes]], bytes | None]
 
 
+# The headers that differ between requests, by their names in lower case.
+#
+# They are in the order of the fields of RequestHeaders. Add a new header here and there.
 VARYING_HEADERS: dict[bytes, VaryingHeader] = {
     b"x-request-id": VaryingHeader(
         rb"[Xx]-[Rr]equest-[Ii][Dd]",
@@ -110,10 +113,6 @@ VARYING_HEADERS: dict[bytes, VaryingHeader] = {
         rb"(?i:%b)" % KEY_HEADER.encode(), rb"[!-~]{1,256}", lambda keys: keys[0].strip() or None
     ),
 }
-"""The headers that differ between requests, by their names in lower case.
-
-They are in the order of the fields of RequestHeaders. Add a new header here and there.
-"""
 
 
 def lines_of(headers: Mapping[bytes, VaryingHeader]) -> re.Pattern[bytes]:

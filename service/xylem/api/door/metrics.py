@@ -245,8 +245,8 @@ class ShadowFigures:
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
+# When there are this many series, a new one calls `fold_closed` for the first time.
 TIMINGS_BEGUN = 1024
-"""When there are this many series, a new one calls `fold_closed` for the first time."""
 
 
 class Series(NamedTuple):

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from xylem.base import log
 
+# How long a worker waits for another one.
 SECONDS_MAX = 1.0
-"""How long a worker waits for another one."""
 
+# The most bytes of a worker's figures.
 PAGE_BYTES_MAX = 32 << 20
-"""The most bytes of a worker's figures."""
 
 _BACKLOG = 16  # connections that wait: one for each scrape of another worker
 _PLAIN = b"p"

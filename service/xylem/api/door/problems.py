@@ -19,8 +19,8 @@ from xylem.base import BadInput, XylemError
 from xylem.serving import PROBLEMS, code_of, describe_error, log_untold
 from xylem_store import StoreError
 
+# When a client may try again after 503: an overload or the loss of a database may be short.
 RETRY_AFTER_SECONDS = 1
-"""When a client may try again after 503: an overload or the loss of a database may be short."""
 
 # the start of paths of the Open Inference Protocol, whose clients read the member `error`
 _OPEN_INFERENCE = "/v2/"

@@ -23,8 +23,8 @@ from xylem.base import Limits
 _RECEIVED_EXTENSIONS: dict[str, dict[str, object]] = {BODY_IS_RECEIVED: {}}
 
 
+# Makes the last answer to bytes that are no request: `refuse_unparsed`, with what it needs.
 RefuseUnparsed = Callable[[bytes, int, BaseException | None], tuple[int, bytes, bytes]]
-"""Makes the last answer to bytes that are no request: `refuse_unparsed`, with what it needs."""
 
 
 class BoundedProtocol(HttpToolsProtocol):

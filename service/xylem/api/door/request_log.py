@@ -28,22 +28,20 @@ from xylem.base import (
     without_secrets,
 )
 
+# How long answered requests wait to be counted and logged.
+#
+# Settling several requests together costs a fraction of settling each by itself: between two
+# answers, nothing of that code is left in the processor's caches.
 SETTLE_SECONDS = 0.002
-"""How long answered requests wait to be counted and logged.
-
-Settling several requests together costs a fraction of settling each by itself: between two answers,
-nothing of that code is left in the processor's caches.
-"""
 
 # the longest time that requests wait for `settle`, in nanoseconds. After it, the event loop that
 # should have settled them must have ended: the next request schedules `settle` in its own loop
 _FORGOTTEN_NS = 1_000_000_000
 
+# Returns an id that no other request has.
+#
+# It is not a Python function, because each request would pay for its call.
 new_request_id: Callable[[], str] = map(f"{os.urandom(8).hex()}%08x".__mod__, count(1)).__next__
-"""Returns an id that no other request has.
-
-It is not a Python function, because each request would pay for its call.
-"""
 
 
 class RequestOutcome(NamedTuple):

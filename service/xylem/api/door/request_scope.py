@@ -33,8 +33,8 @@ from xylem.api.door.slow_clients import SlowClient
 from xylem.base import Overloaded, StageTimings, XylemError, log
 from xylem_store import StoreError
 
+# The status that is logged when the client left before the answer, as nginx logs it.
 CLIENT_GONE = 499
-"""The status that is logged when the client left before the answer, as nginx logs it."""
 
 
 class RequestScope:
@@ -158,8 +158,9 @@ class RequestScope:
 
 
 LINGER_SECONDS = 1.0  # how long the rest of an unread body is read and dropped
+
+# An unread body of up to this size does not close the connection: most likely it has come.
 UNREAD_BYTES_MAX = 64 << 10
-"""An unread body of up to this size does not close the connection: most likely it has come."""
 
 
 class BodyGuard:

@@ -7,11 +7,11 @@ from starlette.types import Scope
 
 from xylem.base import SpanShape, StageTimes, StageTimings, Trace, without_secrets
 
+# The key of a request's ASGI scope under which its timings are.
 TIMINGS = "xylem.stages"
-"""The key of a request's ASGI scope under which its timings are."""
 
+# The key of a request's ASGI scope under which its span is, if it has one.
 TRACE = "xylem.trace"
-"""The key of a request's ASGI scope under which its span is, if it has one."""
 
 
 def timings_of(scope: Scope) -> StageTimings:
@@ -67,8 +67,8 @@ class AnsweredBy(NamedTuple):
     alias: str | None
 
 
+# The key of a request's ASGI scope under which a route puts the version that answers it.
 ANSWERED_BY = "xylem.answered_by"
-"""The key of a request's ASGI scope under which a route puts the version that answers it."""
 
 
 class EndedRequest(NamedTuple):

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from xylem.base import Limits, Overloaded, log
 
+# Bytes that are added to what each client has moved: so new clients do not seem slow.
 HEAD_START = 64 << 10
-"""Bytes that are added to what each client has moved: so new clients do not seem slow."""
 
 
 @dataclass(slots=True, eq=False)

@@ -17,11 +17,10 @@ from starlette.types import Send
 
 from xylem.base import log
 
+# A stream that waits this long for its client to read has stalled: then the file is used.
+#
+# A client that reads, but more slowly than the server answers, makes the server wait instead.
 STALLED_SECONDS = 1.0
-"""A stream that waits this long for its client to read has stalled: then the file is used.
-
-A client that reads, but more slowly than the server answers, makes the server wait instead.
-"""
 
 _PIECE_BYTES = 1 << 20  # read from the file at once
 

@@ -127,12 +127,12 @@ def _size(line: bytes | None) -> int:
     return len(line or b"") + 1
 
 
+# Begins to answer a block, once the earlier ones have begun; returns the future answer.
 Begin = Callable[[LineBlock], Awaitable[Awaitable[Answered]]]
-"""Begins to answer a block, once the earlier ones have begun; returns the future answer."""
 
 
+# Blocks that wait to be written; with the one that is written and the next, three are in work.
 BLOCKS_QUEUED = 1
-"""Blocks that wait to be written; with the one that is written and the next, three are in work."""
 
 
 @dataclass(slots=True, eq=False)

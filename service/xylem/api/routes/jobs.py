@@ -45,9 +45,10 @@ from xylem.serving import dump, parse_json, parse_query
 
 router = router_of("jobs", "admin", AuditedRoute, "/v1/admin")
 
+# The longest pause in a stream of events: a write shows whether the client is still connected.
 HEARTBEAT_SECONDS = 5.0
-"""The longest pause in a stream of events: a write shows whether the client is still connected."""
 
+# The kinds of jobs: for each the model of its requests, a summary, and an example.
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "training": (
         "TrainingJob",
@@ -94,7 +95,6 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"model": "debtags", "data": "rows.jsonl", "top_r": 5},
     ),
 }
-"""The kinds of jobs: for each the model of its requests, a summary, and an example."""
 
 
 def _jobs(request: Request, services: Services) -> Jobs:

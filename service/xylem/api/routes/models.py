@@ -26,8 +26,8 @@ from xylem_store import Alias, Manifest, ModelInfo, ModelNotFound, Store, StoreE
 
 router = router_of("models", "predict", TaggedRoute)
 
+# The most manifests that are cached: that of a published version never changes.
 MANIFESTS_MAX = 1024
-"""The most manifests that are cached: that of a published version never changes."""
 
 
 @router.get("/v1/models", summary="The models")

@@ -35,6 +35,7 @@ TAGS = {
     "service": "State, figures and this document",
 }
 
+# Models that operations name, besides those that are passed to `content`.
 MODELS: dict[str, Any] = {
     "InferAnswer": InferAnswer,
     "BatchLine": BatchLine,
@@ -43,7 +44,6 @@ MODELS: dict[str, Any] = {
     "FeedbackLine": FeedbackLine,
     "Problem": ProblemDetails,
 }
-"""Models that operations name, besides those that are passed to `content`."""
 
 _LIMIT_KEYWORDS = {
     "integer": "maximum",

@@ -14,13 +14,13 @@ Endpoint: TypeAlias = Callable[..., Awaitable[Any]]
 
 _STRING = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,62}$"}
 
+# The model's name in a path: any string. The store tells whether it has such a model.
 ModelName: TypeAlias = Annotated[str, Path(description="the model's name"), WithJsonSchema(_STRING)]
-"""The model's name in a path: any string. The store tells whether it has such a model."""
 
+# The version's number in a path: any string; see `version_number`.
 VersionPath: TypeAlias = Annotated[
     str, Path(description="the version's number"), WithJsonSchema({"type": "integer", "minimum": 1})
 ]
-"""The version's number in a path: any string; see `version_number`."""
 
 
 def version_number(version: str) -> int:
@@ -113,14 +113,13 @@ def of_version(
     return add
 
 
+# The attribute of a dependency with the description of the body or query string that it reads.
+#
+# Its value has the form of FastAPI's `openapi_extra` of a route.
 OPENAPI = "openapi_extra"
-"""The attribute of a dependency with the description of the body or query string that it reads.
 
-Its value has the form of FastAPI's `openapi_extra` of a route.
-"""
-
+# Models of the bodies that routes read or write themselves, by the names of their schemas.
 COMPONENTS: dict[str, Any] = {}
-"""Models of the bodies that routes read or write themselves, by the names of their schemas."""
 
 
 def content(media: str, model: str | type[Any], example: object = None) -> dict[str, Any]:

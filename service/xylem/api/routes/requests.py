@@ -42,14 +42,14 @@ from xylem_store import PROGRESS, Store, is_version
 
 T = TypeVar("T")
 
+# The last fourth of the places of a door is for senders that have less than their share.
 SHARED_PART = 4
-"""The last fourth of the places of a door is for senders that have less than their share."""
 
+# The longest time that an answer waits for this replica to serve a change.
 CATCH_UP_SECONDS = 5.0
-"""The longest time that an answer waits for this replica to serve a change."""
 
+# About this many kernels are compiled or loaded for the first model; others add one or two.
 KERNELS_OF_A_MODEL = 40
-"""About this many kernels are compiled or loaded for the first model; others add one or two."""
 
 
 class Services(NamedTuple):

@@ -26,5 +26,5 @@ class FeedbackLineError(TypedDict):
     error: LineError
 
 
+# A line of the answer to a stream of events.
 FeedbackLine: TypeAlias = FeedbackLineResult | FeedbackLineError
-"""A line of the answer to a stream of events."""

@@ -7,8 +7,8 @@ from pydantic import BaseModel, Field, RootModel
 from xylem.admin import UploadedFile
 from xylem.serving import RequestModel
 
+# The most jobs of one answer.
 JOBS_MAX = 1000
-"""The most jobs of one answer."""
 
 
 class KindQuery(RequestModel):

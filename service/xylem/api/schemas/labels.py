@@ -10,16 +10,16 @@ from xylem.serving import Float32, InfoQuery, RequestModel, VersionAnswer
 
 INTEGER_MAX = (1 << 31) - 1
 
+# The most labels of one answer with thresholds.
 THRESHOLDS_MAX = 10_000
-"""The most labels of one answer with thresholds."""
 
+# The most labels of one answer with all that is known of them.
 LABELS_MAX = 1000
-"""The most labels of one answer with all that is known of them."""
 
 SEARCH_CHARACTERS_MAX = 200
 
+# The longest label that is looked up: a version's names have at most as many bytes.
 LABEL_CHARACTERS_MAX = 4096
-"""The longest label that is looked up: a version's names have at most as many bytes."""
 
 VersionNumber: TypeAlias = Annotated[int, Field(ge=1, le=INTEGER_MAX)]
 _Offset: TypeAlias = Annotated[int, Field(ge=0, le=INTEGER_MAX, description="labels to skip")]
@@ -164,8 +164,8 @@ class TuneAnswer(TunedFacts):
     methods: list[TunedFacts]
 
 
+# The most features of one answer.
 FEATURES_MAX = 100
-"""The most features of one answer."""
 
 LabelOrder = Literal["id", "label", "training_rows", "threshold", "marks", "hits"]
 

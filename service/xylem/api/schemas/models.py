@@ -134,6 +134,9 @@ class Readiness(BaseModel):
 
 _Percent = float | None
 
+# Figures, in percent, of the labels with this many training rows.
+#
+# A figure is null if it is a share of nothing.
 BandFigures = TypedDict(
     "BandFigures",
     {
@@ -147,10 +150,6 @@ BandFigures = TypedDict(
         "macro_f": _Percent,
     },
 )
-"""Figures, in percent, of the labels with this many training rows.
-
-A figure is null if it is a share of nothing.
-"""
 
 
 class ReliabilityFigures(TypedDict):

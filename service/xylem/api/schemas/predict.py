@@ -129,5 +129,5 @@ class BatchError(TypedDict):
     error: LineError
 
 
+# A line of the answer to a batch.
 BatchAnswerLine: TypeAlias = BatchPrediction | BatchError
-"""A line of the answer to a batch."""

@@ -18,8 +18,8 @@ from xylem.base.db.tables import AUDIT_LOG
 
 ROWS_MAX = 100_000
 
+# The outcome of an unfinished action; it stays if the final outcome could not be written.
 BEGUN = "begun"
-"""The outcome of an unfinished action; it stays if the final outcome could not be written."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 

@@ -85,8 +85,9 @@ def describe_access(settings: Settings) -> dict[str, Any]:
 PREFIX = "xk_"
 _ID_BYTES = 8
 _ID_LENGTH = 12
+
+# The position of the id in the text of a key.
 ID_PLACE = slice(len(PREFIX), len(PREFIX) + _ID_LENGTH)
-"""The position of the id in the text of a key."""
 
 _ID = re.compile(rf"[a-z2-7]{{{_ID_LENGTH}}}", re.ASCII)
 _TEXT = re.compile(rf"{PREFIX}([a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]{{43}}", re.ASCII)

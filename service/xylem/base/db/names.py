@@ -2,5 +2,5 @@
 
 FILE_NAME = "xylem.db"  # the SQLite database beside the models of a store
 
+# The bytes of the key by which an event is stored.
 EVENT_KEY_BYTES = 16
-"""The bytes of the key by which an event is stored."""

@@ -103,8 +103,9 @@ def sampling_of(environment: Mapping[str, str]) -> Sampling:
     return Sampling(bound, follows)
 
 
+# The most bytes of a `tracestate`; a longer one is dropped as a whole.
 TRACESTATE_MAX = 512
-"""The most bytes of a `tracestate`; a longer one is dropped as a whole."""
+
 # Matches a valid `traceparent` of version 00 that says not to sample; None for any other.
 find_unsampled = re.compile(
     rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]"

@@ -6,12 +6,11 @@ from xylem_store import U8, inlined
 
 _ZERO, _NINE, _PLUS, _MINUS, _DOT, _E, _SMALL_E = b"09+-.Ee"
 
+# The codes of `parse_decimal`.
+#
+# EXACT: the number has been read; HARD: it is well formed, but the caller must read it; MALFORMED:
+# it is no number; NON_FINITE: it is not finite.
 EXACT, HARD, MALFORMED, NON_FINITE = range(4)
-"""The codes of `parse_decimal`.
-
-EXACT: the number has been read; HARD: it is well formed, but the caller must read it; MALFORMED: it
-is no number; NON_FINITE: it is not finite.
-"""
 
 _POWER_MAX = 60
 _DIGITS_MAX = 19

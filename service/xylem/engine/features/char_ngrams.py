@@ -27,8 +27,8 @@ from xylem_store import (
     slot_start,
 )
 
+# A name of at most so many bytes is its own key.
 SHORT_BYTES = 8
-"""A name of at most so many bytes is its own key."""
 
 SLOTS_A_NAME = 2  # half of the slots are empty, so that most searches end at the first slot
 _8 = np.uint64(8)
@@ -145,8 +145,9 @@ _DIGITS = 1 << _DIGIT_BITS
 
 _ID_BITS = 28  # N_FEATURES_MAX
 _ID = np.int32((1 << _ID_BITS) - 1)
+
+# The bit of an n-gram of the first words, above the bits of its id.
 _LEAD = np.int32(1 << _ID_BITS)
-"""The bit of an n-gram of the first words, above the bits of its id."""
 
 
 @kernel

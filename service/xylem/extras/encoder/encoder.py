@@ -19,25 +19,24 @@ MAX_TOKENS = 128  # how many tokens of a text are read, unless another number is
 
 DIMS_MAX = 4096  # the longest vector
 
+# The name that exporters give to an output with a vector for the whole text.
 SENTENCE = "sentence_embedding"
-"""The name that exporters give to an output with a vector for the whole text."""
 
+# The inputs that a graph may have, and the fields of a tokenized text that they take.
 _INPUTS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-"""The inputs that a graph may have, and the fields of a tokenized text that they take."""
 
 _INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 _FLOATS = ("tensor(float)", "tensor(float16)")
+
+# The dimensions of the output that each pooling takes: text, token and number, or text and number.
 _RANKS = {"mean": 3, "cls": 3, "output": 2}
-"""The dimensions of the output that each pooling takes: text, token and number, or text and number.
-"""
 
+# Matches every way to write that weights are in another file.
+#
+# Each such tensor has an entry whose key, its field 1, is "location". onnxruntime would read a file
+# in the working directory, so graphs are searched before it sees them; it has no option for this. A
+# graph with an input of a node of that name is refused, too.
 _EXTERNAL = re.compile(rb"(\x0a|\x8a\x80*\x00)(\x08|\x88\x80*\x00)location")
-"""Matches every way to write that weights are in another file.
-
-Each such tensor has an entry whose key, its field 1, is "location". onnxruntime would read a file
-in the working directory, so graphs are searched before it sees them; it has no option for this. A
-graph with an input of a node of that name is refused, too.
-"""
 
 _PROBE = "a "  # a word of one token in tokenizers of most languages
 

@@ -16,15 +16,16 @@ import numpy as np
 from xylem.base import BadModel
 from xylem_store import U8, EncoderArrays, json_array
 
+# The longest file: no message of protobuf, the format of ONNX, can be longer.
 FILE_BYTES_MAX = (1 << 31) - 1
-"""The longest file: no message of protobuf, the format of ONNX, can be longer."""
 
 CONFIG = "encoder/config"  # the array with the pooling, and the length of a vector once it is known
 
 _CONFIG_BYTES_MAX = 1 << 20
 _POOLING = Path("1_Pooling", "config.json")
+
+# The modes of pooling that are read, as older and newer exporters and as Xylem name them.
 _MODES = {"cls_token": "cls", "mean_tokens": "mean", "cls": "cls", "mean": "mean"}
-"""The modes of pooling that are read, as older and newer exporters and as Xylem name them."""
 
 
 def read_folder(folder: Path, pooling: str | None = None) -> EncoderArrays:

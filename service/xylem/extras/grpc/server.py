@@ -18,9 +18,10 @@ from xylem.serving import HEADER, KEY_HEADER, LONG_BYTES
 Message = MutableMapping[str, Any]
 App = Callable[..., Awaitable[None]]
 
+# The key of a call's ASGI scope under which its Method is.
 CALL = "xylem.grpc_call"
-"""The key of a call's ASGI scope under which its Method is."""
 
+# The status code of each status of HTTP.
 STATUS_CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -41,7 +42,6 @@ STATUS_CODES = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
-"""The status code of each status of HTTP."""
 
 _OK = 200
 _UNAVAILABLE = 503

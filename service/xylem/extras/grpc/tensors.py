@@ -13,6 +13,7 @@ import orjson
 from xylem.base import BadRequest
 from xylem.extras.grpc.messages import message_class
 
+# For each type of our tensors, the field that has its typed elements.
 FIELDS = {
     "BYTES": "bytes_contents",
     "INT64": "int64_contents",
@@ -20,7 +21,6 @@ FIELDS = {
     "FP32": "fp32_contents",
     "BOOL": "bool_contents",
 }
-"""For each type of our tensors, the field that has its typed elements."""
 
 _DTYPES = {"INT64": "<i8", "INT32": "<i4", "FP32": "<f4", "BOOL": "?"}
 

@@ -36,10 +36,10 @@ from xylem.extras.importers.foreign import (
 from xylem_store import F32, I64, Link
 
 VERSIONS = ("0.7.0", "0.7.1", "0.7.2")
+
+# The link of each loss, by its number in the files; the other losses of napkinXC are refused,
+# because it computes their probabilities in another way.
 LINKS: tuple[Link, ...] = ("logistic", "hinge2")
-"""The link of each loss, by its number in the files; the other losses of napkinXC are refused,
-because it computes their probabilities in another way.
-"""
 
 CONSTANT = 10.0  # the margin, or minus it, of a node whose training rows were all of one class
 _BIAS_INDEX = 1

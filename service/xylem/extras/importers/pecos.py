@@ -27,8 +27,8 @@ from xylem.extras.importers.foreign import (
 )
 from xylem_store import I64, Chunk, Link
 
+# The link of each post-processor whose scores are multiplied along the path.
 LINKS: dict[str, Link] = {"l2-hinge": "hinge2", "l3-hinge": "hinge3", "sigmoid": "logistic"}
-"""The link of each post-processor whose scores are multiplied along the path."""
 
 LEVELS_MAX = 64  # the most levels of a tree
 

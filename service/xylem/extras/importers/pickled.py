@@ -169,6 +169,7 @@ class _Machine:
         self._top(Stub).state = self._pop()
 
 
+# Operations that push their argument.
 _ARGUMENTS = frozenset(
     (
         *("BININT", "BININT1", "BININT2", "BINFLOAT", "LONG1"),
@@ -176,8 +177,8 @@ _ARGUMENTS = frozenset(
         *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
     )
 )
-"""Operations that push their argument."""
 
+# The function of each other operation, by its name in pickletools.
 _OPERATIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "FRAME": lambda machine, _: None,
     "MARK": lambda machine, _: machine.stack.append(_MARK),
@@ -203,4 +204,3 @@ _OPERATIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "NEWOBJ": lambda machine, _: machine.note_call(),
     "BUILD": lambda machine, _: machine.note_state(),
 }
-"""The function of each other operation, by its name in pickletools."""

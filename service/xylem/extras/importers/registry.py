@@ -31,8 +31,7 @@ from xylem.extras.importers.libmultilabel import read_libmultilabel
 from xylem.extras.importers.napkinxc import read_napkinxc
 from xylem.extras.importers.omikuji import read_omikuji
 from xylem.extras.importers.pecos import read_pecos
-from xylem.extras.importers.vectorizer import SavedVectorizer
-from xylem.extras.importers.vectorizer import read_vectorizer as read_vectorizer
+from xylem.extras.importers.vectorizer import SavedVectorizer, read_vectorizer as read_vectorizer
 from xylem.workflows import store_as
 from xylem_store import (
     EMBEDDING,
@@ -56,13 +55,13 @@ from xylem_store import (
     parent_of,
 )
 
+# The function that reads a library's models, by the library's name; it raises BadModel.
 IMPORTERS: dict[str, Callable[[ModelFiles], Imported]] = {
     "pecos": read_pecos,
     "omikuji": read_omikuji,
     "napkinxc": read_napkinxc,
     "libmultilabel": read_libmultilabel,
 }
-"""The function that reads a library's models, by the library's name; it raises BadModel."""
 
 
 # the tables of a model's labels and features may take this many times the bytes of its files
@@ -164,8 +163,8 @@ def _label_table(foreign_model: Imported, path: Path, label_names: Path | None) 
     return build_names(names)
 
 
+# The name in the manifest of a vectorizer's stop words, which the version stores.
 STOP_WORDS = "scikit-learn.txt"
-"""The name in the manifest of a vectorizer's stop words, which the version stores."""
 
 
 def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:

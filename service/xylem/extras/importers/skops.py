@@ -18,17 +18,18 @@ from xylem.extras.importers.files import ModelFile
 
 MEMBER_BYTES_MAX = 1 << 30  # the most bytes of a file in an archive, unpacked
 
+# The most bytes of a file with one number, unpacked: a header and the number.
 SCALAR_BYTES_MAX = 1 << 11
-"""The most bytes of a file with one number, unpacked: a header and the number."""
 
+# The most files in an archive: a vocabulary cut by max_features has a file for each term.
 MEMBERS_MAX = 1 << 24
-"""The most files in an archive: a vocabulary cut by max_features has a file for each term."""
 
 PROTOCOLS = range(3)  # the versions of the format that are read: those of skops 0.2 to 0.16
 _SCHEMA = "schema.json"
 
 _VECTORIZERS = ("TfidfVectorizer", "CountVectorizer", "TfidfTransformer")
 
+# The kinds of nodes that are read: the type of its content in JSON, and the classes it may name.
 _NODES: dict[str, tuple[type, list[str]]] = {
     "JsonNode": (str, ["builtins.str"]),
     "ListNode": (list, ["builtins.list"]),
@@ -37,9 +38,10 @@ _NODES: dict[str, tuple[type, list[str]]] = {
     "NdArrayNode": (str, ["numpy.ndarray", "numpy.int32", "numpy.int64"]),
     "ObjectNode": (dict, [f"sklearn.feature_extraction.text.{name}" for name in _VECTORIZERS]),
 }
-"""The kinds of nodes that are read: the type of its content in JSON, and the classes it may name.
-"""
 
+# Options that decide how a text becomes a row.
+#
+# The others tell how files are read, or how the vocabulary was chosen.
 _OPTIONS = (
     *(
         "analyzer",
@@ -52,10 +54,6 @@ _OPTIONS = (
     ),
     *("tokenizer", "norm", "use_idf", "smooth_idf", "sublinear_tf"),
 )
-"""Options that decide how a text becomes a row.
-
-The others tell how files are read, or how the vocabulary was chosen.
-"""
 
 
 def read_skops(file: ModelFile) -> dict[str, Any]:

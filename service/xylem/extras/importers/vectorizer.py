@@ -22,6 +22,8 @@ CLASSES = ("TfidfVectorizer", "CountVectorizer")
 _FIELDS = ("class", "params", "stop_words", "vocabulary", "idf")
 
 _WORDS = r"(?u)\b\w\w+\b"
+
+# Patterns that match words of two characters or more, as the kernel of xylem does.
 _SAME_WORDS = (
     _WORDS,
     r"\b\w\w+\b",
@@ -31,21 +33,19 @@ _SAME_WORDS = (
     r"(?u)\w\w+",
     r"(?u)\b\w{2,}\b",
 )
-"""Patterns that match words of two characters or more, as the kernel of xylem does."""
 
+# Options that are not supported, and for each the value with which it has no effect.
 _REFUSED = {"strip_accents": None, "preprocessor": None, "tokenizer": None, "binary": False}
-"""Options that are not supported, and for each the value with which it has no effect."""
 
+# Options that are ignored: they tell how files were read or the vocabulary was chosen; the
+# vocabulary and the stop words are fields of the file themselves.
 _PASSED_OVER = {
     *("input", "encoding", "decode_error", "dtype"),
     *("min_df", "max_df", "max_features", "vocabulary", "stop_words"),
 }
-"""Options that are ignored: they tell how files were read or the vocabulary was chosen; the
-vocabulary and the stop words are fields of the file themselves.
-"""
 
+# Options of TfidfVectorizer, with the values with which it does the same as CountVectorizer.
 _TFIDF_OPTIONS = {"use_idf": False, "smooth_idf": True, "sublinear_tf": False, "norm": None}
-"""Options of TfidfVectorizer, with the values with which it does the same as CountVectorizer."""
 
 _OPTIONS = {"analyzer", "lowercase", "ngram_range", "token_pattern"}
 

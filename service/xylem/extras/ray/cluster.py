@@ -23,11 +23,11 @@ from xylem_store import package_folders, source_digest
 
 CONNECT_SECONDS = 10.0  # the longest wait for an address to accept a connection
 
+# The longest wait for a node's versions: its first process imports for a while.
 NODE_SECONDS = 120.0
-"""The longest wait for a node's versions: its first process imports for a while."""
 
+# The file in which `ray start` writes the address that "auto" stands for.
 _CURRENT = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
-"""The file in which `ray start` writes the address that "auto" stands for."""
 
 
 @contextmanager

@@ -35,8 +35,8 @@ from xylem.extras.ray.cluster import call_on_nodes, connect
 
 RETRIES = 10  # how often a step is begun again after its process or node has died
 
+# The time that a bundle of items should take: a task alone costs some milliseconds.
 BUNDLE_SECONDS = 0.5
-"""The time that a bundle of items should take: a task alone costs some milliseconds."""
 
 BUNDLE_MAX = 256
 

@@ -13,17 +13,15 @@ from xylem.base import BadData
 from xylem.datasets import DataFile, SubjectList, tidy
 from xylem_store import UNDETERMINED, Subject, is_language
 
+# The most characters of an XML entity. Ontologies abbreviate the beginnings of URIs by entities.
 ENTITY_LENGTH_MAX = 512
-"""The most characters of an XML entity. Ontologies abbreviate the beginnings of URIs by entities.
-"""
 
 
+# The longest literal of RDF: in bytes for Turtle and N-Triples, in characters for XML.
+#
+# rdflib joins a literal from pieces, one for each escape, entity or line, and copies all earlier
+# pieces each time: a literal of 1.5 MB took minutes.
 TEXT_LENGTH_MAX = 1 << 16
-"""The longest literal of RDF: in bytes for Turtle and N-Triples, in characters for XML.
-
-rdflib joins a literal from pieces, one for each escape, entity or line, and copies all earlier
-pieces each time: a literal of 1.5 MB took minutes.
-"""
 
 _QUOTED = (
     rb"{0}{0}{0}(?:[^{0}\\]++|\\.|{0}(?!{0}{0}))*+(?:{0}{0}{0}|\Z)|{0}(?:[^{0}\\\n]++|\\.)*+{0}?"
@@ -88,11 +86,10 @@ def check_entities(file: DataFile, data: bytes) -> None:
         parser.Parse(data, True)
 
 
+# The base of relative URIs, by which they are recognised and refused.
+#
+# Without it, rdflib would take a path of this machine.
 _BASE = "http://relative.invalid/"
-"""The base of relative URIs, by which they are recognised and refused.
-
-Without it, rdflib would take a path of this machine.
-"""
 
 _SKOS = "http://www.w3.org/2004/02/skos/core#"
 _SKOSXL = "http://www.w3.org/2008/05/skos-xl#"
@@ -105,10 +102,10 @@ _KINDS = ("prefLabel", "altLabel", "hiddenLabel")
 _BAD_LANGUAGE = re.compile(
     rb"""(\sxml:lang\s*=\s*["'])(?!["']|[A-Za-z]+(?:-[A-Za-z0-9]+)*["'])([^"'<>]*)"""
 )
+
+# The front of a tag that stands for one that is no language, whose bytes follow: rdflib refuses
+# a whole file for such a tag, and does not say where it is.
 _QUOTED_LANGUAGE = "x-quoted-"
-"""The front of a tag that stands for one that is no language, whose bytes follow: rdflib refuses
-a whole file for such a tag, and does not say where it is.
-"""
 
 
 def read_skos(

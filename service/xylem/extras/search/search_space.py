@@ -49,6 +49,7 @@ _FOREST: dict[str, Dimension] = {
     "max_leaf": Range(3, 30, 10, log=True),
 }
 
+# The parameters that are tried; all others keep their defaults or the values of the request.
 SPACES: dict[str, dict[str, Dimension]] = {
     "label-tree": {
         **_LINEAR,
@@ -76,7 +77,6 @@ SPACES: dict[str, dict[str, Dimension]] = {
         "lambda2": Range(0.5, 4.0, 1.25, log=True),
     },
 }
-"""The parameters that are tried; all others keep their defaults or the values of the request."""
 
 _KIND = f"{PREFIX}kind"
 _WORDS = TfidfParameters.kind

@@ -8,8 +8,8 @@ import orjson
 
 from xylem.datasets import check_installed
 
+# About how many rows a group of the Parquet file has.
 GROUP_ROWS = 1 << 14
-"""About how many rows a group of the Parquet file has."""
 
 
 @contextmanager

@@ -42,8 +42,8 @@ from xylem_store import U8, StoreError
 
 Format = Literal["jsonl", "parquet"]
 
+# The least bytes of a part, if a file of JSON lines that is not packed is divided.
 PART_BYTES = 1 << 26
-"""The least bytes of a part, if a file of JSON lines that is not packed is divided."""
 
 PARTS_MAX = 1_000_000
 

@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 
 from xylem.base import ENCODE, FEATURES, QUEUE, SEARCH, WRITE, Limits, StageTimings
-from xylem.engine import NO_THRESHOLD, NUMBER
-from xylem.engine import TUNED as TUNED_KIND
+from xylem.engine import NO_THRESHOLD, NUMBER, TUNED as TUNED_KIND
 from xylem.serving.dialects.dialect import Dialect, Longer, Query, Reply
 from xylem.serving.dialects.predict.fast_request import FastForms
 from xylem.serving.dialects.predict.kernels.fast_request import FastLimits
@@ -17,31 +16,30 @@ from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows, search_chunked, to_options
 from xylem_store import U8
 
+# The most rows times beam width that the event loop searches: a fraction of a millisecond.
 SHORT_BEAMS = 64
-"""The most rows times beam width that the event loop searches: a fraction of a millisecond."""
 
+# The most children of nodes, on one level of all trees, that the event loop scores.
+#
+# The bound is needed for flat models, which have many children on one level.
 SHORT_CHILDREN = 8192
-"""The most children of nodes, on one level of all trees, that the event loop scores.
 
-The bound is needed for flat models, which have many children on one level.
-"""
-
+# The most items (characters, features, names of labels) that the event loop reads.
+#
+# In an explanation each item counts once for every explained node. Where the featurizer looks up
+# stems or lemmas in Python, a character counts as several items: `items_a_character` says how many.
 SHORT_ITEMS = 8192
-"""The most items (characters, features, names of labels) that the event loop reads.
 
-In an explanation each item counts once for every explained node. Where the featurizer looks up
-stems or lemmas in Python, a character counts as several items: `items_a_character` says how many.
-"""
-
+# The most nodes, of all labels and rows together, that the event loop explains.
 SHORT_NODES = 64
-"""The most nodes, of all labels and rows together, that the event loop explains."""
 
 # a label that is answered with its label info counts as this many items: about 20 microseconds
 LABEL_INFO_ITEMS = 128
 # each of its names counts as this many where all are answered: about 2 microseconds
 LABEL_NAME_ITEMS = 16
+
+# Labels that are marked as allowed or denied in the time that one item takes.
 MASKED_AN_ITEM = 64
-"""Labels that are marked as allowed or denied in the time that one item takes."""
 
 
 def is_short(query: Query, served: ServedVersion) -> bool:

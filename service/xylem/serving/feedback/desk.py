@@ -82,12 +82,13 @@ class StoredRows(NamedTuple):
 
 T = TypeVar("T")
 
+# The most events of a stream that are committed together.
 BLOCK_EVENTS_MAX = 64
-"""The most events of a stream that are committed together."""
 
 SHORT_EVENTS = 4  # up to so many events are read on the event loop, more of them in a thread
+
+# The most bytes of events that are read on the event loop.
 SHORT_BYTES = 1 << 14
-"""The most bytes of events that are read on the event loop."""
 
 
 class FeedbackDesk:

@@ -65,8 +65,8 @@ class Present(Uncopyable):
         return self.seal._replace(epoch=epoch)
 
 
+# (the Present that signs predictions, the epoch of its thresholds, the first serial number).
 Signed: TypeAlias = tuple[Present, int, int]
-"""(the Present that signs predictions, the epoch of its thresholds, the first serial number)."""
 
 
 if TYPE_CHECKING:

@@ -87,8 +87,8 @@ class RowsDeleted(TypedDict):
     deleted: int
 
 
+# The body of a feedback request: events, or one event.
 FeedbackRequest: TypeAlias = FeedbackEvents | FeedbackEvent
-"""The body of a feedback request: events, or one event."""
 
 
 class FeedbackResult(TypedDict):

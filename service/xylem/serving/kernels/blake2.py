@@ -41,6 +41,8 @@ _SIGMA = np.array(
     ],
     np.uint8,
 )
+
+# The four words that each step of a round mixes: columns first, then diagonals.
 _MIXED = np.array(
     [
         [j, 4 + (j + k) % 4, 8 + (j + 2 * k) % 4, 12 + (j + 3 * k) % 4]
@@ -49,7 +51,6 @@ _MIXED = np.array(
     ],
     np.uint8,
 )
-"""The four words that each step of a round mixes: columns first, then diagonals."""
 
 _64 = np.uint64(64)
 _ROTATIONS = 32, 24, 16, 63

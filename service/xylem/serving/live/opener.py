@@ -15,11 +15,10 @@ from xylem.serving.live.requested_versions import Key, Opening
 from xylem.serving.live.split import Failure
 from xylem_store import InvalidName, Model, ModelInfo, NotFound, Store, StoreError
 
+# The most versions that are open because requests named them, where all aliases keep theirs open.
+#
+# These are versions that no alias names, so few requests name them.
 REQUESTED_MAX = 16
-"""The most versions that are open because requests named them, where all aliases keep theirs open.
-
-These are versions that no alias names, so few requests name them.
-"""
 
 
 class OpenBound(NamedTuple):

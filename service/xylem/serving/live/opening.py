@@ -127,8 +127,8 @@ def open_version(
     return served
 
 
+# Open a version for a server: as `open_version`, with all kernels.
 serve_model = partial(open_version, is_warm=True)
-"""Open a version for a server: as `open_version`, with all kernels."""
 
 
 _usual_limits = cache(Limits)  # of requests that warm up; to read them takes a tenth of an opening

@@ -14,15 +14,15 @@ from xylem.base import Overloaded, TimedOut, XylemError
 from xylem_store import Model, StoreError
 
 T = TypeVar("T")
+
+# A model's name and a version's number.
 Key = tuple[str, int]
-"""A model's name and a version's number."""
 
 
+# How long an opening waits for closed versions that still answer requests, such as long batches.
+#
+# After it the version is opened all the same: a batch of hours must not stop other models.
 ROOM_SECONDS = 0.5
-"""How long an opening waits for closed versions that still answer requests, such as long batches.
-
-After it the version is opened all the same: a batch of hours must not stop other models.
-"""
 
 
 @dataclass(slots=True, eq=False)

@@ -12,8 +12,8 @@ from xylem_store import PARTS, Alias, ModelInfo, TrafficShare
 
 T = TypeVar("T")
 
+# The header with the key of a request: one version answers all requests with the same key.
 KEY_HEADER = "xylem-canary-key"
-"""The header with the key of a request: one version answers all requests with the same key."""
 
 
 class Chooser:
@@ -61,14 +61,14 @@ class LiveSplit(Generic[T]):
         )
 
 
+# A model's name and an alias.
 AliasKey = tuple[str, str]
-"""A model's name and an alias."""
 
+# Takes the object that serves a version, and labels; returns one that never answers these.
 Deny = Callable[[T, Sequence[str]], T]
-"""Takes the object that serves a version, and labels; returns one that never answers these."""
 
+# The most views of an alias that are kept: of its version, canary, shadow, and some old ones.
 VIEWS_MAX = 8
-"""The most views of an alias that are kept: of its version, canary, shadow, and some old ones."""
 
 
 class ServedAliases(Generic[T]):

@@ -17,8 +17,8 @@ from xylem.base import (
 )
 from xylem.serving.schemas.fields import FIELDS_MAX, HIDDEN, KINDS, LIMIT, TAGS, too_many_fields
 
+# The most faults that are reported of one request.
 FAULTS_MAX = 100
-"""The most faults that are reported of one request."""
 
 
 def faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> BadInput:

@@ -26,11 +26,12 @@ from xylem.base import LimitExceeded, TextFields, fault
 
 # a long object is validated in parts, so that other threads can run between them
 _FIELDS_AT_ONCE = 4096
-LIMIT = "limit-exceeded"
-"""The type of our pydantic errors for exceeded limits; see xylem.base.faults."""
 
+# The type of our pydantic errors for exceeded limits; see xylem.base.faults.
+LIMIT = "limit-exceeded"
+
+# The key that names the limit of a value in a JSON schema.
 LIMIT_KEY = "x-limit"
-"""The key that names the limit of a value in a JSON schema."""
 
 
 def utf8_length(text: str) -> int:
@@ -146,8 +147,8 @@ class AtMost(NamedTuple):
         return schema if self.measure is longest else {**schema, LIMIT_KEY: self.limit}
 
 
+# The most fields of an object; a bound, because each unknown field is a fault.
 FIELDS_MAX = 100
-"""The most fields of an object; a bound, because each unknown field is a fault."""
 
 
 class StrictModel(BaseModel):
@@ -233,20 +234,22 @@ class NamedInstance(StrictModel):
 
 
 KINDS = ("text", "indices", "values", "features", "fields")
+
+# The prefix of the tags of unions; tags with it are left out of paths that clients see.
 HIDDEN = "\0"
-"""The prefix of the tags of unions; tags with it are left out of paths that clients see."""
 
 TEXT = f"{HIDDEN}text"
 SPARSE = f"{HIDDEN}sparse"
 NAMED_FEATURES = f"{HIDDEN}named"
 TEXT_FIELDS = f"{HIDDEN}fields"
+
+# The model of each kind of instance, by its tag.
 TAGS: dict[str, type[StrictModel]] = {
     TEXT: TextInstance,
     SPARSE: SparseInstance,
     NAMED_FEATURES: NamedInstance,
     TEXT_FIELDS: FieldsInstance,
 }
-"""The model of each kind of instance, by its tag."""
 
 # the tag of each kind of instance; the keys tell, for each of KINDS, whether it is a field
 _TAG_OF = {

@@ -31,24 +31,22 @@ from xylem_store import (
 
 Integer = int | np.int64
 
+# Most children of a node: for M children, 2^M - 1 direction sets are compared for each row.
 CHILDREN_MAX = 8
-"""Most children of a node: for M children, 2^M - 1 direction sets are compared for each row."""
 
+# Initial weights are random in +-INIT / sqrt(mean features of a row). This is enough to make the
+# children differ, and small compared with the trained weights (on bibtex, ten times this value
+# costs a point of P@1, a tenth of it half a point).
 INIT = 0.1
-"""Initial weights are random in +-INIT / sqrt(mean features of a row). This is enough to make the
-children differ, and small compared with the trained weights (on bibtex, ten times this value costs
-a point of P@1, a tenth of it half a point).
-"""
 
+# A node with n rows, more than these, has sqrt(ROWS_USUAL / n) times as many epochs.
+#
+# It sees enough rows; more epochs overfit (held-out P@3: on debtags, 23,694 rows, 5 epochs are 0.8
+# points better than 10; on bibtex, 4,880 rows, 10 are 0.4 better than 5).
 ROWS_USUAL = 5000
-"""A node with n rows, more than these, has sqrt(ROWS_USUAL / n) times as many epochs.
 
-It sees enough rows; more epochs overfit (held-out P@3: on debtags, 23,694 rows, 5 epochs are 0.8
-points better than 10; on bibtex, 4,880 rows, 10 are 0.4 better than 5).
-"""
-
+# Least scale of a feature in NAG, which divides by it: weights stay finite.
 LEAST_SCALE = 1e-30
-"""Least scale of a feature in NAG, which divides by it: weights stay finite."""
 
 SGD = 0
 NAG = 1

@@ -10,16 +10,14 @@ from xylem.trainers.ldsm.objective import count_labels, split_quality
 from xylem.trainers.ldsm.regressors import Learning, Regressors, margins_of, train_regressors
 from xylem_store import F32, F64, I32, I64, U8, U16, U64, kernel
 
+# A useless or lopsided split is trained again with lambda1 halved, at most this many times; if it
+# is useless even then, the node stays a leaf.
 RETRIES = 2
-"""A useless or lopsided split is trained again with lambda1 halved, at most this many times; if it
-is useless even then, the node stays a leaf.
-"""
 
+# A split is useless if the children together hold more than this share of M times the rows. It is
+# lopsided if one child gets more than this share of the rows: repeated splits that separate few
+# rows made the deepest paths.
 FULL = 0.9
-"""A split is useless if the children together hold more than this share of M times the rows. It is
-lopsided if one child gets more than this share of the rows: repeated splits that separate few rows
-made the deepest paths.
-"""
 
 
 class Split(NamedTuple):

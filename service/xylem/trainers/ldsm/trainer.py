@@ -35,8 +35,9 @@ from xylem.trainers.windows import load_rows, mapped
 from xylem_store import F32, I32, U8, Chunk, Tree
 
 NODES_LEAST = 2000
+
+# Bounds of the default of max_nodes.
 NODES_MOST = 65_536
-"""Bounds of the default of max_nodes."""
 
 # for each optimiser its number in kernels, and the default size of its first step
 _OPTIMISERS = {"sgd": (SGD, 1.0), "nag": (NAG, 0.5)}
@@ -124,8 +125,8 @@ class LdsmParameters(Parameters):
         return Learning(self.arity, self.lambda1, self.lambda2, *descent_options)
 
 
+# (Labels, ascending; the number of a node's rows that carry each).
 Histogram = tuple[I32, I32]
-"""(Labels, ascending; the number of a node's rows that carry each)."""
 
 _NOTHING: Histogram = np.empty(0, np.int32), np.empty(0, np.int32)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.conftest import InProcess, answered_from_bytes, post, scope_of, serving, settings_of
 from tests.helpers.feedback_helpers import NDJSON, RAW
 from tests.helpers.wires import Wire

@@ -3,8 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from xylem.api.door.slow_clients import SlowClient, SlowClients
 from xylem.base.errors import Overloaded

@@ -13,8 +13,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from tests.helpers.clocks import LeapingClock

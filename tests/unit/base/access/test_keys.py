@@ -11,8 +11,7 @@ import pytest
 from sqlalchemy import select
 from tests.conftest import together
 
-from xylem.base.access import audit as audit_module
-from xylem.base.access import keys as keys_module
+from xylem.base.access import audit as audit_module, keys as keys_module
 from xylem.base.access.audit import AuditLog
 from xylem.base.access.key_text import AccessScope, id_of, make_secret, without_secrets
 from xylem.base.access.keys import AccessKey, AccessKeys, ensure_admin_key

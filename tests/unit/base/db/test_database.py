@@ -15,8 +15,7 @@ from tests.conftest import together
 from tests.helpers.databases import forward, socket_path
 from tests.helpers.feedback_helpers import Replica, token_event
 
-from xylem.base.db import clock, tables
-from xylem.base.db import postgresql as bounded
+from xylem.base.db import clock, postgresql as bounded, tables
 from xylem.base.db.engine import Database
 from xylem.base.errors import BadParameter, DatabaseUnavailable, DatabaseUnsupported
 from xylem.thresholds.live.feedback import FORGET_EVENTS

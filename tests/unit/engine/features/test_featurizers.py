@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.helpers.datasets_helpers import assert_same_bits, check_sparse, texts_alone
 from tests.helpers.real_texts import TEXTS
 from tests.oracles.text_tokens import slow_hash

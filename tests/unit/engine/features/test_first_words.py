@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from tests.helpers.datasets_helpers import assert_same_bits, check_sparse, texts_alone
 from tests.helpers.real_texts import TEXTS, TEXTS_UNSEEN
 from tests.helpers.small_models import small_draft

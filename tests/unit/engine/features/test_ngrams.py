@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from tests.helpers.datasets_helpers import assert_same_bits, assert_same_rows, check_sparse

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 from tests.conftest import together
 from tests.helpers.datasets_helpers import assert_same_bits, assert_same_rows, texts_alone

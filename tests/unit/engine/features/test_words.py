@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers.datasets_helpers import assert_same_bits
 from tests.oracles.text_tokens import word_ngrams, word_runs
 

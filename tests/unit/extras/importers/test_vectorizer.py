@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from tests.conftest import Run
 from tests.helpers.datasets_helpers import assert_same_rows

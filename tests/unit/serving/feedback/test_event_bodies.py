@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers.bodies import BYTES_MAX, featurizer_of, instances, texts
 from tests.helpers.feedback_helpers import signed
 from tests.helpers.oip_requests import changed

@@ -22,9 +22,7 @@ from tests.helpers.feedback_helpers import (
 
 from xylem.base.db.names import EVENT_KEY_BYTES
 from xylem.base.errors import BadParameter, DatabaseUnavailable, Overloaded, Unavailable
-from xylem.thresholds.live import feedback
-from xylem.thresholds.live import follower as follower_module
-from xylem.thresholds.live import served as live_module
+from xylem.thresholds.live import feedback, follower as follower_module, served as live_module
 from xylem.thresholds.live.events import event_keys, join
 from xylem.thresholds.live.feedback import FeedbackWriter
 from xylem.thresholds.live.follower import Follower

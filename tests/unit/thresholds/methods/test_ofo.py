@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers.small_models import random_calibration, random_rerank
 from tests.oracles.metrics import label_f, ofo_thresholds
 from tests.oracles.problems import dense_labels, to_labels

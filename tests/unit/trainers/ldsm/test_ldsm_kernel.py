@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers.servers import ServerProcess
 from tests.helpers.trainings import dense_weights
 from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train

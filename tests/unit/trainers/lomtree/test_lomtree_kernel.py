@@ -2,16 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers.trainings import data_of
 from tests.oracles.lomtree_oracle import Lomtree, Node
 from tests.oracles.problems import dense_labels
 from tests.oracles.trees import row_dicts
 
 from xylem.base.rows import LabelRows, SparseRows
-from xylem.trainers.lomtree import finish, tables
-from xylem.trainers.lomtree import tree as trees
+from xylem.trainers.lomtree import finish, tables, tree as trees
 from xylem.trainers.lomtree.learning import learn_rows, make_scratch, route_rows
 from xylem.trainers.lomtree.tables import N_VALUES, Pool, insert, make_pool, n_refused
 from xylem.trainers.lomtree.tree import (

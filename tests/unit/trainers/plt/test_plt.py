@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers import trainings
 from tests.helpers.trainings import estimate_by, scores_of, share_right, trained_by
 from tests.oracles.label_trees import depths, fobos, labels_below, least_weighted_depth

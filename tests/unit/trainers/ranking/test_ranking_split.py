@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn.linear_model import LogisticRegression
 from tests.oracles import problems
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_rows

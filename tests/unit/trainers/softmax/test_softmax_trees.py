@@ -25,8 +25,7 @@ from xylem.serving.dialects.scores.dialect import score_instances
 from xylem.serving.live.opening import serve_model
 from xylem.trainers import parse_parameters
 from xylem.trainers.shape import Shape
-from xylem.trainers.softmax import shapes
-from xylem.trainers.softmax import training as softmax_training
+from xylem.trainers.softmax import shapes, training as softmax_training
 from xylem.trainers.softmax.shapes import FLAT_MAX, even_shape, topology_of
 from xylem.trainers.softmax.updates import settle
 from xylem.trainers.source import MemorySource, Tools, TrainingSet, count

@@ -52,14 +52,16 @@ from xylem.engine.kernels.search.workspace import (
     ALL_LEAVES,
     BeamWorkspace,
 )
-from xylem_store import I64, struct_at
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
+from xylem_store import (
+    I64,
+    nonallocating_inlined as inlined,
+    nonallocating_kernel as kernel,
+    struct_at,
+)
 
+# With so many features a row, to find the nodes of an ensemble that need not be scored takes less
+# time than to score them (measured on label trees).
 _LONG_ROW = 100
-"""With so many features a row, to find the nodes of an ensemble that need not be scored takes less
-time than to score them (measured on label trees).
-"""
 
 
 @kernel

@@ -30,6 +30,7 @@ from xylem_store import (
     F32,
     LANES,
     lowest_lane,
+    nonallocating_inlined as inlined,
     vadd,
     vatleast,
     vbroadcast,
@@ -37,7 +38,6 @@ from xylem_store import (
     vselect,
     vstore,
 )
-from xylem_store import nonallocating_inlined as inlined
 
 
 @inlined
@@ -148,13 +148,13 @@ def keep_children(
 
 
 _LABELS_A_NODE = 3
-_LABELS_A_LANE = 2
-"""The first round has so many labels of the answer for each node, in one tree and in each of
-several trees (measured on label trees).
-"""
 
+# The first round has so many labels of the answer for each node, in one tree and in each of
+# several trees (measured on label trees).
+_LABELS_A_LANE = 2
+
+# Each further round of a single row in one tree has so many nodes (measured on label trees).
 _NODES_OF_A_ROW = 2
-"""Each further round of a single row in one tree has so many nodes (measured on label trees)."""
 
 # stands in `left_out` for a key of -inf: there -inf means that no node was left out
 _LEAST = np.finfo(np.float32).min

@@ -26,13 +26,20 @@ from xylem.engine.kernels.search.call import (
 from xylem.engine.kernels.search.heaps import keep_best
 from xylem.engine.kernels.search.scoring import CallParts
 from xylem.engine.kernels.search.workspace import BeamWorkspace
-from xylem_store import I32, LANES, lowest_lane, vadd, vatleast, vbroadcast, vload
-from xylem_store import nonallocating_inlined as inlined
+from xylem_store import (
+    I32,
+    LANES,
+    lowest_lane,
+    nonallocating_inlined as inlined,
+    vadd,
+    vatleast,
+    vbroadcast,
+    vload,
+)
 
+# Bounds, which are logarithms, are lowered by this: more than the rounding errors of sums and
+# logarithms.
 _SLACK = np.float32(1e-4)
-"""Bounds, which are logarithms, are lowered by this: more than the rounding errors of sums and
-logarithms.
-"""
 
 _ZERO = np.float32(0.0)
 _LEAST = np.float32(-np.inf)

@@ -43,9 +43,12 @@ from xylem.engine.kernels.search.scoring import (
     parts_of,
     start_turns,
 )
-from xylem_store import I64, struct_at
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
+from xylem_store import (
+    I64,
+    nonallocating_inlined as inlined,
+    nonallocating_kernel as kernel,
+    struct_at,
+)
 
 
 @kernel

@@ -10,13 +10,17 @@ from typing import TypeAlias
 import numpy as np
 
 from xylem.engine.kernels.search.call import Answers, Call, Search
-from xylem_store import F32, Calibration, struct_at
-from xylem_store import NO_CALIBRATION as _NO_CALIBRATION
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
+from xylem_store import (
+    F32,
+    NO_CALIBRATION as _NO_CALIBRATION,
+    Calibration,
+    nonallocating_inlined as inlined,
+    nonallocating_kernel as kernel,
+    struct_at,
+)
 
+# x and y of a Calibration, as a plain tuple: numba takes a microsecond more for a NamedTuple.
 Knots: TypeAlias = tuple[F32, F32]
-"""x and y of a Calibration, as a plain tuple: numba takes a microsecond more for a NamedTuple."""
 
 NO_KNOTS: Knots = (_NO_CALIBRATION.x, _NO_CALIBRATION.y)
 

@@ -27,17 +27,18 @@ from xylem_store import (
     U8_1,
     Handle,
     handle,
+    nonallocating_inlined as inlined,
+    nonallocating_kernel as kernel,
     vbroadcast,
     vload,
     write_struct,
 )
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
 
 NO_THRESHOLD = 0
 TUNED = 1
+
+# Kinds of thresholds: none, a tuned threshold for each label, or one number for all labels.
 NUMBER = 2
-"""Kinds of thresholds: none, a tuned threshold for each label, or one number for all labels."""
 
 
 @handle

@@ -52,6 +52,8 @@ from xylem_store import (
     Handle,
     caller,
     handle,
+    nonallocating_inlined as inlined,
+    nonallocating_kernel as kernel,
     struct_at,
     vadd,
     vbroadcast,
@@ -60,13 +62,10 @@ from xylem_store import (
     vstore,
     write_struct,
 )
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
 
+# The log-score of a label that a member does not propose, and a lower bound on the log-scores of
+# those that it proposes.
 LOG_FLOOR = np.float32(-14.0)
-"""The log-score of a label that a member does not propose, and a lower bound on the log-scores of
-those that it proposes.
-"""
 
 _search = caller(types.none)
 _NONE = -1

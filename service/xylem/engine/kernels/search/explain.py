@@ -8,15 +8,21 @@ from xylem.engine.kernels.search.call import Call, Rows, Search
 from xylem.engine.kernels.search.scores import log_links
 from xylem.engine.kernels.search.scoring import ALONE, FEATURE, Scorer, call_scorer
 from xylem.engine.kernels.search.workspace import Workspace
-from xylem_store import F32, I32, I64, TreeEnsemble, struct_at
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
+from xylem_store import (
+    F32,
+    I32,
+    I64,
+    TreeEnsemble,
+    nonallocating_inlined as inlined,
+    nonallocating_kernel as kernel,
+    struct_at,
+)
 
+# The most features of a node that are returned: those with the largest absolute share.
 FEATURES_MAX = 5
-"""The most features of a node that are returned: those with the largest absolute share."""
 
+# Stands behind the last feature if a node has fewer than FEATURES_MAX.
 NO_FEATURE = -1
-"""Stands behind the last feature if a node has fewer than FEATURES_MAX."""
 
 _LARGEST = np.float32(np.finfo(np.float32).max)
 

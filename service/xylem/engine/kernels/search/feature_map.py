@@ -9,8 +9,14 @@ import numpy as np
 from xylem.engine.kernels.search.scorer import children_width, place
 from xylem.engine.kernels.search.scoring import start_turns
 from xylem.engine.kernels.search.workspace import Workspace
-from xylem_store import BLOCK_BITS, GROUP_BITS, I32, TreeEnsemble, lowest_lane
-from xylem_store import nonallocating_inlined as inlined
+from xylem_store import (
+    BLOCK_BITS,
+    GROUP_BITS,
+    I32,
+    TreeEnsemble,
+    lowest_lane,
+    nonallocating_inlined as inlined,
+)
 
 _BLOCK = 1 << BLOCK_BITS
 

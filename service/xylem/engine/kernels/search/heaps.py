@@ -10,8 +10,7 @@ are the heap. Functions that change the size return the new one.
 
 from numpy import float32
 
-from xylem_store import F32, I32
-from xylem_store import nonallocating_inlined as inlined
+from xylem_store import F32, I32, nonallocating_inlined as inlined
 
 
 @inlined

@@ -15,10 +15,10 @@ from xylem_store import (
     TreeEnsemble,
     add_scaled8,
     load8,
+    nonallocating_inlined as inlined,
     vstore,
     zero8,
 )
-from xylem_store import nonallocating_inlined as inlined
 
 
 @inlined

@@ -24,6 +24,7 @@ from xylem_store import (
     ZERO,
     handle,
     lowest_lane,
+    nonallocating_inlined as inlined,
     popcount,
     vatleast,
     vbroadcast,
@@ -33,27 +34,25 @@ from xylem_store import (
     vmul,
     vstore,
 )
-from xylem_store import nonallocating_inlined as inlined
 
 N_NEAR = len(NEAR_FEATURES)
 
+# The first member's best labels, as many as are used to predict which labels occur with them.
 BEST = 10
-"""The first member's best labels, as many as are used to predict which labels occur with them."""
 
+# Groups of training rows. The greatest cosine of each group is found before the nearest rows.
 GROUPS = 128
-"""Groups of training rows. The greatest cosine of each group is found before the nearest rows."""
 
+# With more training rows than this, those that share a feature with the row are listed, because
+# looking at all cosines would take longer.
 LISTED_ROWS = 1 << 16
-"""With more training rows than this, those that share a feature with the row are listed, because
-looking at all cosines would take longer.
-"""
 
 _VOTES = 4
 _EXPECTED = 7
+
+# Places in NEAR_FEATURES: of the first feature of votes; of the expectation by the best labels;
+# and of the features whose value is compared with the greatest value among the candidates.
 _COMPARED = (0, 2, 7)
-"""Places in NEAR_FEATURES: of the first feature of votes; of the expectation by the best labels;
-and of the features whose value is compared with the greatest value among the candidates.
-"""
 
 _ZERO = np.float32(0.0)
 _MIDDLE = np.float32(ZERO)

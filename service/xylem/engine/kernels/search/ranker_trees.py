@@ -23,6 +23,7 @@ from xylem_store import (
     LANES,
     Ranker,
     handle,
+    nonallocating_inlined as inlined,
     vadd,
     vall,
     vfirst,
@@ -30,12 +31,10 @@ from xylem_store import (
     vload,
     vstore,
 )
-from xylem_store import nonallocating_inlined as inlined
 
+# Candidates whose features are made, and sent down a tree, at once, so that they stay in the
+# caches.
 BLOCK = 64
-"""Candidates whose features are made, and sent down a tree, at once, so that they stay in the
-caches.
-"""
 
 
 @handle

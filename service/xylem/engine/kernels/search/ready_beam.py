@@ -28,8 +28,8 @@ from xylem_store import (
     write_struct,
 )
 
+# The return type of traversals.
 SEARCHES = types.none
-"""The return type of traversals."""
 
 _search = caller(SEARCHES)
 _widest_level = inlined(widest_level)

@@ -25,14 +25,22 @@ from xylem.engine.kernels.search.scoring import (
     parts_of,
 )
 from xylem.engine.kernels.search.workspace import RoutingWorkspace
-from xylem_store import F32, I64, LINK_CODES, Rerank, TreeEnsemble, struct_at
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
+from xylem_store import (
+    F32,
+    I64,
+    LINK_CODES,
+    Rerank,
+    TreeEnsemble,
+    nonallocating_inlined as inlined,
+    nonallocating_kernel as kernel,
+    struct_at,
+)
 
 _MULTIWAY = LINK_CODES["multiway"]
 _ZERO = np.float32(0.0)
+
+# Returned instead of a number of leaves if the buffers are too small for a block of rows.
 NO_ROOM = -1
-"""Returned instead of a number of leaves if the buffers are too small for a block of rows."""
 
 
 @inlined

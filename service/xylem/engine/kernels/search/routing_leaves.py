@@ -18,8 +18,7 @@ from xylem.engine.kernels.search.heaps import keep_best
 from xylem.engine.kernels.search.scoring import CallParts
 from xylem.engine.kernels.search.subtrees import log_of
 from xylem.engine.kernels.search.workspace import RoutingWorkspace
-from xylem_store import F32, I32, Rerank, TreeEnsemble, prefetch
-from xylem_store import nonallocating_inlined as inlined
+from xylem_store import F32, I32, Rerank, TreeEnsemble, nonallocating_inlined as inlined, prefetch
 
 _ZERO = np.float32(0.0)
 

@@ -35,6 +35,7 @@ from xylem_store import (
     TreeEnsemble,
     count_below,
     has,
+    nonallocating_inlined as inlined,
     padded_width,
     prefetch,
     split_word,
@@ -44,7 +45,6 @@ from xylem_store import (
     vmul,
     vstore,
 )
-from xylem_store import nonallocating_inlined as inlined
 
 _16 = np.uint32(16)
 

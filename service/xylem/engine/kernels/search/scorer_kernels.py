@@ -21,9 +21,15 @@ from xylem.engine.kernels.search.scorer import (
 from xylem.engine.kernels.search.scoring import ALONE, IN_TURN, MAPPED, NARROW, SCORES
 from xylem.engine.kernels.search.tail import n_before_tail, note_tail
 from xylem.engine.kernels.search.workspace import Entries, Workspace
-from xylem_store import I64, TreeEnsemble, address_of, empty_handle, struct_at
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
+from xylem_store import (
+    I64,
+    TreeEnsemble,
+    address_of,
+    empty_handle,
+    nonallocating_inlined as inlined,
+    nonallocating_kernel as kernel,
+    struct_at,
+)
 
 Samples: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 

@@ -29,6 +29,8 @@ from xylem_store import (
     Calibration,
     TreeEnsemble,
     handle,
+    nonallocating_inlined as inlined,
+    nonallocating_kernel as kernel,
     struct_at,
     vadd,
     vbroadcast,
@@ -42,8 +44,6 @@ from xylem_store import (
     vsub,
     zeros,
 )
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
 
 HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic", "softmax"))
 

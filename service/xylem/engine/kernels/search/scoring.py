@@ -12,27 +12,25 @@ from numba import types
 
 from xylem.engine.kernels.search.call import Answers, Call, Rows, Search
 from xylem.engine.kernels.search.workspace import Workspace
-from xylem_store import I64, TreeEnsemble, caller, struct_at
-from xylem_store import nonallocating_inlined as inlined
+from xylem_store import I64, TreeEnsemble, caller, nonallocating_inlined as inlined, struct_at
 
+# The modes of scoring. Each takes two numbers, `first` and `second`; IN_TURN takes a third one, n.
+#
+# IN_TURN  scores the children of the nodes of entries first .. second - 1 for their rows, into
+#          margins[0] and so on. Before the first call for a list of entries,
+#          start_turns(work, first) is called. While one chunk is scored, the next three chunks are
+#          being fetched, each one step behind the one before it. The entries may become more
+#          between two calls: n is their number so far.
+# MAPPED   does the same for entries of one node whose chunk is spread over the feature map
+# NARROW   does as MAPPED, in less time, for a node that is `narrow_chunks.is_narrow`
+# ALONE    scores the children of inner node `first` for row `second`, into margins[0]; no other
+#          chunk is fetched meanwhile
+# FEATURE  writes what feature `second` of the call's first row adds to the children of node `first`
+#          into margins[0]
 IN_TURN, MAPPED, NARROW, ALONE, FEATURE = range(5)
-"""The modes of scoring. Each takes two numbers, `first` and `second`; IN_TURN takes a third one, n.
 
-IN_TURN  scores the children of the nodes of entries first .. second - 1 for their rows, into
-         margins[0] and so on. Before the first call for a list of entries, start_turns(work, first)
-         is called. While one chunk is scored, the next three chunks are being fetched, each one
-         step behind the one before it. The entries may become more between two calls: n is their
-         number so far.
-MAPPED   does the same for entries of one node whose chunk is spread over the feature map
-NARROW   does as MAPPED, in less time, for a node that is `narrow_chunks.is_narrow`
-ALONE    scores the children of inner node `first` for row `second`, into margins[0]; no other chunk
-         is fetched meanwhile
-FEATURE  writes what feature `second` of the call's first row adds to the children of node `first`
-         into margins[0]
-"""
-
+# The return type of the scorer.
 SCORES: Any = types.none
-"""The return type of the scorer."""
 
 _score = caller(SCORES)
 

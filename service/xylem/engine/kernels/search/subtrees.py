@@ -7,9 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.engine.kernels.search.calibrated import Knots, log_reaching
-from xylem_store import F32, I32, I64, TreeEnsemble, read_only
-from xylem_store import nonallocating_inlined as inlined
-from xylem_store import nonallocating_kernel as kernel
+from xylem_store import (
+    F32,
+    I32,
+    I64,
+    TreeEnsemble,
+    nonallocating_inlined as inlined,
+    nonallocating_kernel as kernel,
+    read_only,
+)
 
 
 def greatest_below(
@@ -41,8 +47,8 @@ def lift(
             node_values[parent_node] = node_values[node]
 
 
+# child_ptr, parent and label_leaf, as `move_thresholds` takes them.
 Paths: TypeAlias = tuple[I32, I32, I32]
-"""child_ptr, parent and label_leaf, as `move_thresholds` takes them."""
 
 
 class RowSearch(NamedTuple):
@@ -69,12 +75,12 @@ class RowSearch(NamedTuple):
     knots: Knots
 
 
+# The paths of a search that compares thresholds of labels, not of nodes.
 NO_PATHS: Paths = (
     read_only(np.empty(0, np.int32)),
     read_only(np.empty(0, np.int32)),
     read_only(np.empty((0, 0), np.int32)),
 )
-"""The paths of a search that compares thresholds of labels, not of nodes."""
 
 
 @inlined

@@ -6,8 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.engine.kernels.search.workspace import Workspace
-from xylem_store import F32, I32, LANES, vadd, vbroadcast, vload, vmul, vstore
-from xylem_store import nonallocating_inlined as inlined
+from xylem_store import (
+    F32,
+    I32,
+    LANES,
+    nonallocating_inlined as inlined,
+    vadd,
+    vbroadcast,
+    vload,
+    vmul,
+    vstore,
+)
 
 
 @inlined

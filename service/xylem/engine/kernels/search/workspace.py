@@ -26,12 +26,13 @@ from xylem_store import (
     zeros,
 )
 
+# How many chunks are in the steps of the scorer at the same time.
 STAGES = 4
-"""How many chunks are in the steps of the scorer at the same time."""
 
 _AT_ONCE_MAX = 16  # the most nodes that are scored in one call
+
+# The most margins of the nodes that are scored in one call, so that they stay in the caches.
 _MARGINS_MAX = 1 << 12
-"""The most margins of the nodes that are scored in one call, so that they stay in the caches."""
 
 # a map of more features than this does not stay in the caches, and does not pay
 _MAP_FEATURES_MAX = 1 << 20
@@ -129,11 +130,12 @@ def widest_chunk(ensemble: TreeEnsemble) -> int:
 
 ALL_LEAVES = 0
 ALL_INNER = 1
-MIXED = 2
-"""Kinds of nodes, by their children: only leaves, only inner nodes, or both."""
 
+# Kinds of nodes, by their children: only leaves, only inner nodes, or both.
+MIXED = 2
+
+# A level in two rounds, between which some nodes of the next level are scored.
 AHEAD = 2
-"""A level in two rounds, between which some nodes of the next level are scored."""
 
 # the most bytes of the saved leaves of a block, unless the block is one row
 _SAVED_BYTES_MAX = 1 << 24
@@ -260,19 +262,17 @@ class BeamShape:
         return BeamWorkspace(below=self.below, in_rounds=self._in_rounds, **arrays)
 
 
+# There is room for so many nodes for each row on a level, and leaves for each row and tree.
+#
+# Blocks that need more are halved.
 _ENTRIES_A_TREE = 4
-"""There is room for so many nodes for each row on a level, and leaves for each row and tree.
 
-Blocks that need more are halved.
-"""
-
+# There is room for so many leaves of a block, or for all that one row can reach: some twenty
+# megabytes.
 _LEAVES_MAX = 1 << 20
-"""There is room for so many leaves of a block, or for all that one row can reach: some twenty
-megabytes.
-"""
 
+# The most rows that go down together: with few trees, more would only take memory.
 _BLOCK_ROWS_MAX = 1 << 14
-"""The most rows that go down together: with few trees, more would only take memory."""
 
 
 @handle

@@ -26,12 +26,11 @@ from xylem_store import (
 _BLANK = 32
 _HYPHEN = 45
 
+# The most bytes of a character.
 UTF8_A_CHARACTER = 4
-"""The most bytes of a character."""
 
+# A value in `BodyTexts.ready`: the character stays, but after a hyphen the text is left to Python.
 LINE_END = -2
-"""A value in `BodyTexts.ready`: the character stays, but after a hyphen the text is left to Python.
-"""
 
 
 @inlined
@@ -49,8 +48,9 @@ def encode(code: int, utf8: U8, position: int) -> int:
 
 
 _Tuple: Any = types.Tuple
+
+# The return type of kernels that make rows of texts (`xylem.engine.features.featurizer`).
 ROWS = _Tuple([types.int64[::1], types.int32[::1], types.float32[::1]])
-"""The return type of kernels that make rows of texts (`xylem.engine.features.featurizer`)."""
 
 _rows_by = caller(ROWS)
 

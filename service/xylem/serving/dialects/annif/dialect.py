@@ -41,8 +41,8 @@ from xylem_store import NOTATION, U8, URI, find_all, name_of
 # the content type of HTML forms, which clients of Annif send too
 _FORM = frozenset({b"application/x-www-form-urlencoded"})
 
+# The most fields of a form or a query string. Annif allows any number of metadata fields.
 FIELDS_MAX = 256
-"""The most fields of a form or a query string. Annif allows any number of metadata fields."""
 
 
 class _Query(NamedTuple):

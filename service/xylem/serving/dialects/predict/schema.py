@@ -43,10 +43,10 @@ from xylem.serving.schemas.fields import (
     utf8_length,
 )
 
+# A number, written with just enough digits to tell it from other float32 numbers.
 Float32: TypeAlias = Annotated[
     np.float32, GetPydanticSchema(lambda _, __: core_schema.float_schema())
 ]
-"""A number, written with just enough digits to tell it from other float32 numbers."""
 
 
 class VersionAnswer(TypedDict):
@@ -164,16 +164,17 @@ class MembersExplanation(_Explanation):
     names: list[ExplainedName]
 
 
+# An explanation of a label's score.
 LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation | MembersExplanation
-"""An explanation of a label's score."""
 
 
 TUNED: Literal["tuned"] = "tuned"
 PROPENSITY: Literal["propensity"] = "propensity"
 
 WEIGHT_MIN = 1e-6
+
+# Weights of labels are between these, so that products with probabilities stay finite.
 WEIGHT_MAX = 1e6
-"""Weights of labels are between these, so that products with probabilities stay finite."""
 
 _NUMBERS = (int, float)
 
@@ -293,6 +294,7 @@ def _check_label_items(value: Any, validate: Callable[[Any], list[str]]) -> list
     ]
 
 
+# Labels, or names of the label info, and branches of its concepts.
 LabelItems: TypeAlias = Annotated[
     list[str | Branch],
     GetPydanticSchema(
@@ -321,7 +323,6 @@ LabelItems: TypeAlias = Annotated[
         }
     ),
 ]
-"""Labels, or names of the label info, and branches of its concepts."""
 
 
 class InfoQuery(RequestModel):

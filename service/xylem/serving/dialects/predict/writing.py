@@ -34,8 +34,8 @@ from xylem.serving.rows import ChunkedRows
 from xylem.vocabulary import NameMatcher
 from xylem_store import member_arrays
 
+# A function from a feature id to the fields of a FeatureContribution that identify the feature.
 FeatureDescriber: TypeAlias = Callable[[int], dict[str, str]]
-"""A function from a feature id to the fields of a FeatureContribution that identify the feature."""
 
 KIND_BITS = 3
 _KINDS: tuple[Literal["preferred", "alternative", "hidden"], ...] = (

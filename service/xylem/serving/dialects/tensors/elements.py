@@ -16,13 +16,13 @@ from xylem.base import BadRequest, Limits, what_is
 from xylem.serving.dialects.tensors.schema import INPUTS, VECTORS, InferTensor
 from xylem.serving.schemas.fields import refuse_beyond, utf8_length
 
+# What elements of tensors of numbers are as binary data.
 DTYPES: dict[str, np.dtype[Any]] = {
     "INT64": np.dtype("<i8"),
     "INT32": np.dtype("<i4"),
     "FP32": np.dtype("<f4"),
     "BOOL": np.dtype("?"),
 }
-"""What elements of tensors of numbers are as binary data."""
 
 _LENGTH_BYTES = 4  # the length of an element of BYTES stands before it
 

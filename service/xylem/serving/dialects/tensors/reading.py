@@ -36,25 +36,25 @@ from xylem.serving.parse import LONG_BYTES, parse_json, validated
 from xylem.serving.schemas.fields import refuse_beyond, total_length, utf8_length
 from xylem_store import F32, I64
 
+# The header that says how many bytes of a body are JSON, where binary data follow.
 HEADER = "inference-header-content-length"
-"""The header that says how many bytes of a body are JSON, where binary data follow."""
 
+# Options of predict whose answers are no tensors, or that only predict and batches have.
 UNSUPPORTED_OPTIONS = ("explain", "statistics", "language", "label_info", "chunk_characters")
-"""Options of predict whose answers are no tensors, or that only predict and batches have."""
 
 _ITEMS_MAX = 1 << 20  # elements of a tensor in a long body of JSON; more come as binary data
 PLANS_MAX = 256
+
+# Requests whose tensors are all binary, and of the same shapes, have the same JSON: that of so
+# many, of at most so many bytes, is kept with what it says. To read it takes longer than all else
+# that such a request needs.
 PLAN_BYTES_MAX = 2048
-"""Requests whose tensors are all binary, and of the same shapes, have the same JSON: that of so
-many, of at most so many bytes, is kept with what it says. To read it takes longer than all else
-that such a request needs.
-"""
 
 _CODES = {name: code for code, name in enumerate(OUTPUTS)}
 _CSR = ("indptr", "indices", "values")
 
+# The rows of a request as compressed sparse rows: indptr, indices, values.
 Arrays = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]]
-"""The rows of a request as compressed sparse rows: indptr, indices, values."""
 
 
 class InferPlan(Struct, frozen=True):

@@ -8,9 +8,12 @@ from xylem.base import TextFields
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.schemas.fields import AtMost, RequestModel, utf8_length
 
+# The name of the tensor with a vector for each text.
 VECTORS = "vectors"
-"""The name of the tensor with a vector for each text."""
 
+# The input tensors and their types. A request has `text`, with `vectors` if the model takes them,
+# or the other three. In place of `text` there may be tensors of BYTES that are named as the fields
+# of the version.
 INPUTS = {
     "text": "BYTES",
     VECTORS: "FP32",
@@ -18,11 +21,8 @@ INPUTS = {
     "indices": "INT32",
     "values": "FP32",
 }
-"""The input tensors and their types. A request has `text`, with `vectors` if the model takes them,
-or the other three. In place of `text` there may be tensors of BYTES that are named as the fields of
-the version.
-"""
 
+# The tensors of an answer, and their types.
 OUTPUTS = {
     "labels": "BYTES",
     "label_ids": "INT32",
@@ -30,7 +30,6 @@ OUTPUTS = {
     "lengths": "INT32",
     "exact": "BOOL",
 }
-"""The tensors of an answer, and their types."""
 
 TENSORS_MAX = TextFields.n_max  # the most inputs or outputs of a request: one for each field
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]

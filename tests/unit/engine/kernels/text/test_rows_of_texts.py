@@ -5,8 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from xylem.base.rows import offsets
 from xylem.datasets.kernels.decimals import EXACT, HARD, MALFORMED, NON_FINITE, parse_decimal

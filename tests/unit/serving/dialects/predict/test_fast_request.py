@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tests.helpers.oip_requests import HEADER, binary_body, csr
 from tests.helpers.small_models import small_draft
 

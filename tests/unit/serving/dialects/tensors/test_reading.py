@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.helpers.bodies import LIMITS, ROWS, featurizer_of, instances, texts
 from tests.helpers.datasets_helpers import assert_same_bits
 from tests.helpers.oip_requests import HEADER, binary_body, changed, csr, tensor

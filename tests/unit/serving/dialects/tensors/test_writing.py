@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from xylem.engine.answering import Predictions
 from xylem.serving.dialects.predict.kernels.request_bodies import BodyQuery

@@ -38,19 +38,19 @@ _Seal: TypeAlias = tuple[U64, int, int, int, int]
 
 _UniTuple: Any = types.UniTuple
 READS = _UniTuple(types.int64, 6)
+
+# The return types of kernels that read and write.
 WRITES = types.boolean
-"""The return types of kernels that read and write."""
 
+# The positions in a kernel's times: when it began, and when each of its stages ended.
+#
+# HAS_READ  the kernel has read the body
+# HAS_ROWS  it has made rows of texts
+# SEARCHED  it has searched
+# WRITTEN   it has written the answer
+#
+# The time of a stage that did not take place equals the time before it.
 BEGAN, HAS_READ, HAS_ROWS, SEARCHED, WRITTEN = range(5)
-"""The positions in a kernel's times: when it began, and when each of its stages ended.
-
-HAS_READ  the kernel has read the body
-HAS_ROWS  it has made rows of texts
-SEARCHED  it has searched
-WRITTEN   it has written the answer
-
-The time of a stage that did not take place equals the time before it.
-"""
 
 N_TIMES = 5
 
@@ -58,11 +58,12 @@ _read = caller(READS)
 _write = caller(WRITES)
 
 PREDICTIONS = 0
-TENSORS = 1
-"""Kinds of bodies and answers: JSON, and tensors as binary data."""
 
+# Kinds of bodies and answers: JSON, and tensors as binary data.
+TENSORS = 1
+
+# Returned instead of a number of rows if the buffers are too small for the request.
 GROW = -1
-"""Returned instead of a number of rows if the buffers are too small for the request."""
 
 
 @handle

@@ -13,8 +13,8 @@ import numpy as np
 
 from xylem_store import U8, inlined
 
+# The most bytes with which a score is written.
 TEXT_BYTES_MAX = 20
-"""The most bytes with which a score is written."""
 
 _K_MIN = -31
 _K_MAX = 45
@@ -30,8 +30,9 @@ _SMALL_E = 101
 _EXACT_POWERS = [
     Fraction(10) ** k * Fraction(2) ** (63 - (k * 1741647 >> 19)) for k in range(_K_MIN, _K_MAX + 1)
 ]
+
+# The powers of ten, each times the power of two that gives it 64 bits, rounded up.
 _POWERS = np.array([math.ceil(power) for power in _EXACT_POWERS], np.uint64)
-"""The powers of ten, each times the power of two that gives it 64 bits, rounded up."""
 
 
 @inlined

@@ -11,8 +11,9 @@ from xylem.serving.kernels.blake2 import BLOCK_BYTES, MAC_BYTES, append_mac
 from xylem_store import F32, I32, I64, U8, U64, inlined, kernel
 
 TOKEN_HEAD_BYTES = 29  # the bytes of a token before its labels: see `xylem.serving.feedback.tokens`
+
+# The bytes that a token needs besides 4 bytes a label: it is padded to whole blocks and signed.
 TOKEN_ROOM = TOKEN_HEAD_BYTES + BLOCK_BYTES + MAC_BYTES
-"""The bytes that a token needs besides 4 bytes a label: it is padded to whole blocks and signed."""
 
 _LABELS = np.frombuffer(b'{"labels":[', np.uint8)
 _LABEL = np.frombuffer(b'{"label":"', np.uint8)

@@ -55,8 +55,8 @@ _O = 111
 _T = 116
 COUNT_LIMIT = 1 << 31
 
+# Stands for a number of values if the instances are texts whose rows have not been made yet.
 TEXTS = -1
-"""Stands for a number of values if the instances are texts whose rows have not been made yet."""
 
 
 class BodyForms(NamedTuple):

@@ -14,6 +14,8 @@ from xylem.engine import BodyTexts, put_character
 from xylem.serving.dialects.predict.kernels.prediction_json import copy_text, pack
 from xylem_store import F32, I32, I64, U8, U32, code_of, inlined, kernel
 
+# Places of a form: how many rows, values and bytes; where the data of each tensor begin, -1 for one
+# that is not there; the fields of a BodyQuery; how many outputs, and from OUTPUT on each of them.
 (
     N_ROWS,
     N_VALUES,
@@ -29,24 +31,22 @@ from xylem_store import F32, I32, I64, U8, U32, code_of, inlined, kernel
     N_OUTPUTS,
     OUTPUT,
 ) = range(13)
-"""Places of a form: how many rows, values and bytes; where the data of each tensor begin, -1 for
-one that is not there; the fields of a BodyQuery; how many outputs, and from OUTPUT on each of them.
-"""
 
+# The outputs.
 LABELS, LABEL_IDS, SCORES, LENGTHS, EXACT = range(5)
-"""The outputs."""
 
 N_ALL = 5
+
+# From here on the form says where each output ends.
 END = OUTPUT + N_ALL
-"""From here on the form says where each output ends."""
 
 FORM_SIZE = END + N_ALL
 
 _LENGTH_BYTES = 4  # an element of texts begins with its length
 _ELEMENT_BYTES = 4  # of each number, and of the length of a name; more than a truth value has
 
+# Starts, ends, labels, the bits of their scores, and whether rows are exact.
 _Spans: TypeAlias = tuple[I64, I64, I32, U32, U8]
-"""Starts, ends, labels, the bits of their scores, and whether rows are exact."""
 
 
 @inlined
