@@ -127,7 +127,7 @@ def test_another_vocabulary_needs_no_training(cli: Cli, files: Path) -> None:
 
 COMBINE = ("combine", "--model", "x", "--data")
 MEMBER = (*COMBINE, "valid.jsonl", "--member")
-SET, EXPLAIN = ("models", "vocabulary", "--set"), ("models", "explain", "both@1", "--label", "x")
+SET, EXPLAIN = ("models", "vocabulary", "--set"), ("models", "explain", "both@1", "--label", "l1")
 
 
 @pytest.mark.parametrize(

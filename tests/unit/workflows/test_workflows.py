@@ -215,6 +215,7 @@ def test_an_evaluation_is_the_same_in_parts(
         "us_per_row",
         "threshold",
         "bands",
+        "branches",
         "calibration_error",
     }
     others |= {"unknown_labels", "unknown_label_names", "data", "findings"}

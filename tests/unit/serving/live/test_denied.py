@@ -45,6 +45,8 @@ def without_ids(answer: bytes) -> Any:
     found = json.loads(answer)
     for prediction in found["predictions"]:
         prediction.pop("prediction_id")
+        for label in prediction["labels"]:  # a path of concepts, where there is label info
+            label.get("explanation", {}).pop("broader_path", None)
     return found
 
 
