@@ -28,8 +28,8 @@ class StoreError(Exception):
 
     code = "store-error"
 
+    # the message for clients, if the full message names paths of the machine; else None
     public_message: str | None = None
-    """The message for clients, if the full message names paths of the machine; else None."""
 
     def __init_subclass__(cls, code: str | None = None) -> None:
         """Set the code of a class; a class without one has the code of its base class."""

@@ -40,8 +40,8 @@ class StoreWatch:
         self.models: dict[str, ModelInfo] = {}
         self._fingerprints: dict[str, int] = {}
         self._unsettled: set[str] = set()
+        # the inode of the journal: 0 if there is none, None before the first look
         self._journal: int | None = None
-        """The inode of the journal: 0 if there is none, None before the first look."""
         self._offset = 0
         self._sweep_at = 0.0  # at the first look
 

@@ -3,8 +3,6 @@
 The text is made here alone, of files, frames and requests, for training and for answers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self

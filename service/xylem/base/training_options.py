@@ -8,8 +8,6 @@ A rule is a `Requirement` that an option `Needs`. It is checked where the option
 where its value is not the default. The rules look at `TrainingFacts` alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import index

@@ -32,10 +32,9 @@ from xylem.cli.options import (
     grouped,
 )
 from xylem.cli.places import Place, opened_place
+from xylem.cli.schedules import local_schedules
 
 if TYPE_CHECKING:
-    from xylem.admin import Schedules
-    from xylem.base import Database, Settings
     from xylem.workflows import Recipe
 
 app = typer.Typer(help="Recipes: a part of `xylem models`.")
@@ -113,8 +112,7 @@ def learn(
             until=span.until,
             threads=n_threads(threads),
         )
-        thresholds = ThresholdDatabase(database)
-        report = learn_and_publish(model_store, model, request, thresholds, show)
+        report = learn_and_publish(model_store, model, request, ThresholdDatabase(database), show)
     if json:
         print_json(report)
         return
@@ -135,7 +133,6 @@ def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> 
             raise BadParameter("expected --vocabulary and --data together, found one of them")
         return None
     files = {"judge": sources.data, "members": sources.titles or []}
-    reading = {name: value for name, value in table._asdict().items() if value}
     return Recipe.from_json(
         {
             "vocabulary": str(sources.vocabulary.resolve()),
@@ -146,7 +143,7 @@ def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> 
                 for role, paths in files.items()
                 for path in paths
             ],
-            "reading": reading,
+            "reading": {name: value for name, value in table._asdict().items() if value},
             "parameters": {
                 name: scalar_of(text) for name, text in split_items(parameters or ()).items()
             },
@@ -158,10 +155,11 @@ def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> 
 def _print(report: dict[str, Any], store: Path) -> None:
     """Print the report of a run: rows, figures, concepts, and whether it was promoted and why."""
     uses = ("rows", "learnt", "members", "held_out", "left_out")
-    rows = [
-        [source["source"], *(f"{source[use]:,}" for use in uses)] for source in report["sources"]
-    ]
-    print_table("Rows", ["", *(use.replace("_", " ") for use in uses)], rows)
+    print_table(
+        "Rows",
+        ["", *(use.replace("_", " ") for use in uses)],
+        [[source["source"], *(f"{source[use]:,}" for use in uses)] for source in report["sources"]],
+    )
     for name in ("judges", "corrections"):
         part = report[name]
         table = [
@@ -173,8 +171,11 @@ def _print(report: dict[str, Any], store: Path) -> None:
             for figure, change in part["figures"].items()
         ]
         if table:
-            heading = f"{part['rows']:,} {name}, held out; percent"
-            print_table(heading, ["", "before", "now", "interval of the change"], table)
+            print_table(
+                f"{part['rows']:,} {name}, held out; percent",
+                ["", "before", "now", "interval of the change"],
+                table,
+            )
     concepts = report["concepts"]
     promotion = report["promotion"]
     facts = {
@@ -187,12 +188,6 @@ def _print(report: dict[str, Any], store: Path) -> None:
     }
     facts |= {f"warning {i + 1}": text for i, text in enumerate(report["fit"]["warnings"])}
     print_facts(f"Published {report['model']}@{report['version']} in {store}", facts)
-
-
-def _local(database: Database, settings: Settings) -> Schedules:
-    from xylem.admin import Schedules
-
-    return Schedules(database, settings)
 
 
 @app.command()
@@ -209,7 +204,7 @@ def recipe(
     """Show the recipe of a model, or replace it; the next run of xylem learn repeats it."""
     from xylem.workflows import Recipe
 
-    with opened_place(context, place, _local, create=file is not None) as schedules:
+    with opened_place(context, place, local_schedules, create=file is not None) as schedules:
         if file is not None:
             schedules.set_recipe(model, Recipe.read(file).model_dump(mode="json"))
         facts = schedules.recipe(model)

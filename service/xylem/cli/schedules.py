@@ -24,7 +24,8 @@ app = Typer(
 )
 
 
-def _local(database: Database, settings: Settings) -> Schedules:
+def local_schedules(database: Database, settings: Settings) -> Schedules:
+    """Return the schedules of a database."""
     from xylem.admin import Schedules
 
     return Schedules(database, settings)
@@ -56,7 +57,7 @@ def create(
         raise BadData(f"{job}: expected a readable file, found: {error.strerror}") from None
     except ValueError as error:
         raise BadData(f"{job}: expected JSON, found bytes that are not: {error}") from None
-    with opened_place(context, place, _local, create=True) as schedules:
+    with opened_place(context, place, local_schedules, create=True) as schedules:
         schedule = schedules.create_schedule(kind, body, cron, rows)
     print_result(json, f"schedule {schedule['id']}: {_when(schedule)}", **schedule)
 
@@ -65,7 +66,7 @@ def create(
 @grouped
 def list_schedules(context: Context, place: Place, json: Json = False) -> None:
     """List the schedules, the oldest first."""
-    with opened_place(context, place, _local) as schedules:
+    with opened_place(context, place, local_schedules) as schedules:
         schedule_facts = schedules.schedules()
     place_name = str(place.url or place.store)
     columns = ("id", "kind", "model", "alias", "when", "runs", "last_job")
@@ -93,7 +94,7 @@ def delete(
     json: Json = False,
 ) -> None:
     """Remove a schedule; a job that it submitted goes on."""
-    with opened_place(context, place, _local) as schedules:
+    with opened_place(context, place, local_schedules) as schedules:
         removed = schedules.delete_schedule(schedule)
     print_result(json, f"schedule {schedule} is removed", **removed)
 

@@ -3,8 +3,6 @@
 A command sees the reports of all files that it reads: `collect_reports`.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Vectors that stand beside the texts of a data file, in a `.npy` file."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -386,7 +386,6 @@ def _fit_combination(
 
 
 def _member_ranking(candidates: Candidates, number: int) -> PredictedRows:
-    """Return the ranking of one member alone."""
     member_features = candidates.features[:, len(MEMBER_FEATURES) * number :]
     is_proposed = member_features[:, 2] > 0
     ptr = offsets(

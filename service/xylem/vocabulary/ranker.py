@@ -202,7 +202,6 @@ def _linear_ranker(model: Any) -> Ranker:
 
 
 def _ranker_of_trees(model: Any) -> Ranker:
-    """Return the ranker of a HistGradientBoostingClassifier."""
     constant = np.zeros(model.n_features_in_ + 1)
     constant[-1] = float(np.ravel(model._baseline_prediction)[0])
     return _ranker(constant, [predictor.nodes for (predictor,) in model._predictors])

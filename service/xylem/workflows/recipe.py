@@ -152,8 +152,7 @@ class Recipe(_Part):
             raise BadData(f"{file}: expected a readable file, found: {error.strerror}") from None
         except ValueError as error:
             raise BadData(f"{file}: expected TOML, found: {error}") from None
-        recipe = cls.from_json(values)
-        return recipe.with_files(lambda name: str((file.parent / name).resolve()))
+        return cls.from_json(values).with_files(lambda name: str((file.parent / name).resolve()))
 
     @property
     def files(self) -> list[str]:

@@ -289,7 +289,6 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
 
 
 def _names(request: FittingJob) -> list[str]:
-    """Return the names of the files in the data."""
     return [source for source in request.sources if isinstance(source, str)]
 
 

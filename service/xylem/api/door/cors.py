@@ -1,7 +1,5 @@
 """CORS: which pages a browser lets read answers, and how a page that may not is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from starlette.datastructures import Headers

@@ -357,7 +357,6 @@ def _has_admin_key(connection: Connection) -> bool:
 
 
 def _is_whole_admin(key: AccessKey) -> bool:
-    """Return whether a key opens everything."""
     return AccessScope.ADMIN in key.scopes and key.models is None
 
 

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import httpcore
 
@@ -16,7 +16,7 @@ from xylem.client.events import EventParser, ServerEvent
 from xylem.client.refusals import refusal_of
 from xylem.client.results import read_as
 from xylem.client.retries import Attempts, Retries, wait_after
-from xylem.client.runtime import AsyncSemaphore, async_file_parts, async_sleep
+from xylem.client.runtime import AsyncSemaphore, T, async_file_parts, async_sleep
 from xylem.errors import BadAnswer, ClientError, ConnectionFailed
 
 ANSWER_BYTES_MAX = 256 << 20  # the most bytes of an answer in memory
@@ -191,8 +191,6 @@ class AsyncAnswer:
             await self._response.aclose()
             await self._wire.release(self._connection)
 
-
-T = TypeVar("T")
 
 TIMEOUT_SECONDS = 60.0
 

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import httpcore
 
@@ -16,7 +16,7 @@ from xylem.client.events import EventParser, ServerEvent
 from xylem.client.refusals import refusal_of
 from xylem.client.results import read_as
 from xylem.client.retries import Attempts, Retries, wait_after
-from xylem.client.runtime import Semaphore, file_parts, sleep
+from xylem.client.runtime import Semaphore, T, file_parts, sleep
 from xylem.errors import BadAnswer, ClientError, ConnectionFailed
 
 ANSWER_BYTES_MAX = 256 << 20  # the most bytes of an answer in memory
@@ -190,8 +190,6 @@ class Answer:
             self._response.close()
             self._wire.release(self._connection)
 
-
-T = TypeVar("T")
 
 TIMEOUT_SECONDS = 60.0
 

@@ -110,5 +110,4 @@ class SavedSettings(NamedTuple):
 
     def inner(self, name: str) -> SavedSettings:
         """Return a field that is a JSON object; raise BadModel otherwise."""
-        fields = self._field(name, "an object", lambda x: type(x) is dict)
-        return SavedSettings(self.file, fields)
+        return SavedSettings(self.file, self._field(name, "an object", lambda x: type(x) is dict))

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
-from xylem.base import Unavailable, log, public_message_of, succeeded_at
+from xylem.base import T, Unavailable, log, public_message_of, succeeded_at
 from xylem.serving.live.opener import DAMAGED_ALIAS, ModelUnavailable, OpenBound, VersionOpener
 from xylem.serving.live.requested_versions import (
     Key,
@@ -45,8 +45,6 @@ from xylem_store import (
     check_model,
     is_version,
 )
-
-T = TypeVar("T")
 
 _ALWAYS_OPEN = Usage("")  # the usage of all versions that aliases keep open, which nobody looks at
 

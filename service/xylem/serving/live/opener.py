@@ -6,11 +6,11 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple
 
 from pydantic import ByteSize
 
-from xylem.base import Unavailable, log, public_message_of
+from xylem.base import T, Unavailable, log, public_message_of
 from xylem.serving.live.requested_versions import Key, Opening
 from xylem.serving.live.split import Failure
 from xylem_store import InvalidName, Model, ModelInfo, NotFound, Store, StoreError
@@ -61,8 +61,6 @@ class OpenBound(NamedTuple):
             else 1
         )
 
-
-T = TypeVar("T")
 
 RETRY_SECONDS = 30.0  # a version that could not be opened is tried again after this
 _WEIGHTS_MAX = 1 << 16  # versions whose part of the bound is remembered: it never changes

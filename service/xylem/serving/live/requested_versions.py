@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple
 
-from xylem.base import Overloaded, TimedOut, XylemError
+from xylem.base import Overloaded, T, TimedOut, XylemError
 from xylem_store import Model, StoreError
-
-T = TypeVar("T")
 
 # A model's name and a version's number.
 Key = tuple[str, int]
