@@ -89,8 +89,7 @@ class Survey:
         self.sizes = _sum(self.sizes, np.bincount(counts))
         n_before = len(self.label_rows)
         self.label_rows = _sum(self.label_rows, np.bincount(labels.indices))
-        n_new = len(self.label_rows) - n_before
-        grown = np.pad(self.first_places, (0, n_new), constant_values=-1)
+        grown = np.pad(self.first_places, (0, len(self.label_rows) - n_before), constant_values=-1)
         indices, places_of_labels = labels.indices, np.repeat(places, counts)
         if n_before:
             is_new = grown[indices] < 0

@@ -224,8 +224,14 @@ def fit_members_and_ranker(work: LearnWork) -> LearnWork:
         trainer_of=lambda member, _: train if member is members[0] else None,
         seed=recipe.seed,
     )
-    near = dataset if recipe.near else None
-    draft, fitted = combine_dataset(members, concepts, dataset, near, combination, work.on_progress)
+    draft, fitted = combine_dataset(
+        members,
+        concepts,
+        dataset,
+        dataset if recipe.near else None,
+        combination,
+        work.on_progress,
+    )
     names = ("rows", "ranker", "combined", "members", "rerank", "beam_width", "warnings")
     report = {**work.report, "fit": {name: fitted[name] for name in names if name in fitted}}
     return replace(work, member=members[0], draft=draft, report=report)

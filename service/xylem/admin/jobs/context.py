@@ -3,19 +3,21 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from xylem.admin.jobs.data import DataRoot, Fingerprint, fingerprint
 from xylem.admin.jobs.files import WORK
 from xylem.admin.jobs.job import Job
 from xylem.admin.jobs.leases import Claim, Leases
-from xylem.base import BadData, Database, DatabaseUnavailable, OnProgress, Settings, T
+from xylem.base import BadData, Database, DatabaseUnavailable, OnProgress, Settings
 from xylem_store import LATEST, Store
 
 # How long a run waits for a database that does not answer; after that, the job is queued again.
 PATIENCE_SECONDS = 60.0
 
 _PAUSE_SECONDS = 1.0
+
+T = TypeVar("T")
 
 
 class JobContext(NamedTuple):

@@ -96,8 +96,7 @@ class LineReader:
             return
         self._end_line()
         last = parts.pop()
-        bytes_max = self._limits.line_bytes_max
-        lines = [line if len(line) <= bytes_max else None for line in parts]
+        lines = [line if len(line) <= self._limits.line_bytes_max else None for line in parts]
         self._waiting += lines
         self._bytes += sum(map(_size, lines))
         self._keep(last)

@@ -4,9 +4,12 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
-from xylem.base import Overloaded, T, TimedOut
+from xylem.base import Overloaded, TimedOut
 from xylem.serving import LONG_BYTES
+
+T = TypeVar("T")
 
 
 class WorkPool:

@@ -22,7 +22,7 @@ from xylem.api.door.responses import RawResponse
 from xylem.api.door.streams import Streams
 from xylem.api.door.work import WorkPool
 from xylem.api.routes.operations import OPENAPI, query_parameters, takes_json
-from xylem.base import READ, AuditLog, KeyRing, Limits, Overloaded, Principal, Settings, T
+from xylem.base import READ, AuditLog, KeyRing, Limits, Overloaded, Principal, Settings
 from xylem.serving import (
     LONG_BYTES,
     Body,
@@ -39,6 +39,8 @@ from xylem.serving import (
     parse_query,
 )
 from xylem_store import PROGRESS, Store, is_version
+
+T = TypeVar("T")
 
 # The last fourth of the places of a door is for senders that have less than their share.
 SHARED_PART = 4

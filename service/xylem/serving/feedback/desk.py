@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from xylem.base import COMMIT, READ, Limits, StageTimings, T
+from xylem.base import COMMIT, READ, Limits, StageTimings
 from xylem.serving.batches.lines import Answered, LineBlock, dump_line, value_of
 from xylem.serving.feedback.events import (
     CheckedEvent,
@@ -79,6 +79,8 @@ class StoredRows(NamedTuple):
             self.store.resolve(model)
         return {"model": model, "deleted": n}
 
+
+T = TypeVar("T")
 
 # The most events of a stream that are committed together.
 BLOCK_EVENTS_MAX = 64

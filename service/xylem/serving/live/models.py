@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Generic
 
-from xylem.base import T, Unavailable, log, public_message_of, succeeded_at
+from xylem.base import Unavailable, log, public_message_of, succeeded_at
 from xylem.serving.live.opener import DAMAGED_ALIAS, ModelUnavailable, OpenBound, VersionOpener
 from xylem.serving.live.requested_versions import (
     Key,
@@ -32,6 +32,7 @@ from xylem.serving.live.split import (
     LiveStatus,
     ServedAliases,
     State,
+    T,
 )
 from xylem.serving.live.state_maker import StateMaker
 from xylem_store import (

@@ -10,9 +10,9 @@ from typing import Generic, NamedTuple
 
 from pydantic import ByteSize
 
-from xylem.base import T, Unavailable, log, public_message_of
+from xylem.base import Unavailable, log, public_message_of
 from xylem.serving.live.requested_versions import Key, Opening
-from xylem.serving.live.split import Failure
+from xylem.serving.live.split import Failure, T
 from xylem_store import InvalidName, Model, ModelInfo, NotFound, Store, StoreError
 
 # The most versions that are open because requests named them, where all aliases keep theirs open.

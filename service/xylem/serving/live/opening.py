@@ -104,8 +104,7 @@ def open_version(
     info = LiveLabelInfo(manifest.model, model.labels)
     unlearned = ALL_ALLOWED
     if manifest.members:  # mark the labels that no member was trained on
-        counts = model.arrays.get(LABEL_COUNTS, np.ones(manifest.n_labels))
-        unlearned = (counts == 0).view(np.uint8)
+        unlearned = (model.arrays.get(LABEL_COUNTS, np.ones(manifest.n_labels)) == 0).view(np.uint8)
     served = ServedVersion(
         name=manifest.model,
         version=manifest.version,

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from xylem.base import Overloaded, T, TimedOut, XylemError
+from xylem.base import Overloaded, TimedOut, XylemError
 from xylem_store import Model, StoreError
+
+T = TypeVar("T")
 
 # A model's name and a version's number.
 Key = tuple[str, int]

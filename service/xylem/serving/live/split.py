@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from xylem.base import T, log
+from xylem.base import log
 from xylem_store import PARTS, Alias, ModelInfo, TrafficShare
+
+T = TypeVar("T")
 
 # The header with the key of a request: one version answers all requests with the same key.
 KEY_HEADER = "xylem-canary-key"

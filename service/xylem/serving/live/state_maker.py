@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Generic
 
-from xylem.base import T, log, public_message_of
+from xylem.base import log, public_message_of
 from xylem.serving.live.opener import DAMAGED_ALIAS, ModelUnavailable, OpenBound, VersionOpener
 from xylem.serving.live.requested_versions import Key, RequestedVersions
-from xylem.serving.live.split import AliasKey, Deny, State, state_of
+from xylem.serving.live.split import AliasKey, Deny, State, T, state_of
 from xylem_store import LABEL_INFO, Alias, ModelInfo, StoreError
 
 Publish = Callable[[State], object]

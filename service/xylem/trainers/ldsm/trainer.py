@@ -319,8 +319,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     )
     forest = tools.collect("trees", grow, range(parameters.trees))
     extra = _extra(data, parameters)
-    n_labels = int(np.count_nonzero(source.census.label_rows))
-    report = report_of(forest, parameters.arity, n_labels)
+    report = report_of(forest, parameters.arity, int(np.count_nonzero(source.census.label_rows)))
     trees = [grown.tree for grown in forest]
     sizes = (data.labels.n_labels, data.rows.n_features)
     return Trained.from_trees(trees, *sizes, "multiway", parameters, extra=extra, report=report)

@@ -147,8 +147,7 @@ def grow_forest(
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
     discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
-    ideal = np.concatenate([[0.0], np.cumsum(discount)])
-    rows = TrainingRows(*data, label_weight, discount, ideal)
+    rows = TrainingRows(*data, label_weight, discount, np.concatenate([[0.0], np.cumsum(discount)]))
     p = parameters
     cost = parameters.cost / typical_value(data.rows)
     growth = Growth(
