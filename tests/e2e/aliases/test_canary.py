@@ -137,7 +137,7 @@ def test_promote_finishes_and_rollback_ends(here: ServerProcess) -> None:
         (
             "latest/denied",
             {"labels": [f"label {i}" for i in range(10_001)]},
-            "bad-request",
+            "limit-exceeded",
             "labels",
         ),
         ("latest/denied", {"labels": "label::1"}, "bad-request", "labels"),

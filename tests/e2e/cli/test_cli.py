@@ -54,7 +54,7 @@ def test_train_answers_with_the_keys_of_the_contract(trained: tuple[Path, dict[s
 def test_evaluate_answers_programs_and_people(run_here: Run, data: Path, store: Path) -> None:
     evaluate = ("evaluate", "topics@1", "--data", data / "test.jsonl", "--store", store)
     report = answer(xylem(*evaluate, "--json"))
-    assert report.keys() == EVALUATION_KEYS | {"data", "findings"}
+    assert report.keys() == EVALUATION_KEYS | {"data", "findings", "branches"}
     assert (report["rows"], report["P@1"] > 95, report["us_per_row"] > 0) == (60, True, True)
     table = xylem(*evaluate)
     assert (table.returncode, table.stderr, "PSnDCG" in table.stdout) == (0, "", True)

@@ -10,6 +10,7 @@ from tests.helpers.datasets_helpers import refused, write_lines
 import xylem
 from xylem.base.errors import BadParameter
 from xylem.base.progress import no_progress
+from xylem.datasets.reader import read_dataset
 from xylem.vocabulary.combine import CombineRequest, combine_and_publish
 from xylem.workflows.evaluate import valid_figures
 from xylem.workflows.labelled import read_labelled
@@ -97,3 +98,11 @@ def test_models_in_this_process_are_trained_by_folds_too() -> None:
     figures = [report["combined"]["combined"]["P@1"] for report in (by_folds, seen)]
     assert figures[1] > figures[0] + 10
     assert "warnings" not in by_folds and "--folds" in seen["warnings"][0]
+
+
+def test_members_of_a_fold_list_only_labels_of_their_rows(tmp_path: Path) -> None:
+    lines = [{"text": f"w{i % 3}", "labels": [f"l{i % 3}"]} for i in range(9)]
+    dataset = read_dataset(write_lines(tmp_path / "rows.jsonl", lines))
+    part = dataset.take(np.array([1, 2, 4])).with_occurring_labels()
+    assert (part.names, part.labels.n_labels) == (["l1", "l2"], 2)
+    assert part.labels.indices.tolist() == [0, 1, 0]

@@ -419,7 +419,7 @@ _RECIPE: dict[str, Any] = {
 }
 
 
-@router.get("/models/{model}/recipe", summary="The recipe of a model")
+@router.get("/models/{model}/recipe", summary="The recipe of a model", responses=problems(422))
 async def show_recipe(model: str, request: Request, services: Wired) -> RecipeAnswer:
     """A `learn` job repeats the recipe, with what is new."""
     recipe = _schedules(request, services).recipe
