@@ -9,10 +9,9 @@ from xylem_store.errors import InvalidName
 
 VERSION_MAX = 999_999_999
 
+# Patterns of names of models and aliases, and of version numbers in their only spelling.
 NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"
 ALIAS = rf"(?![0-9]+\Z){NAME_PATTERN}"
-
-# Patterns of names of models and aliases, and of version numbers in their only spelling.
 VERSION = r"[1-9][0-9]{0,8}"
 
 _GRAMMAR = "1 to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit"

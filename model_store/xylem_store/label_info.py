@@ -40,15 +40,14 @@ from xylem_store.names import (
 
 LABEL_INFO = "label_info"  # the file's name in the directory of the model
 
-URI = "uri"
-NOTATION = "notation"
-NAME = "name:"
-OTHER_NAME = "others:"
-
 # The columns. NAME begins the column of the names in a language, OTHER_NAME that of other names.
 #
 # Deprecated subjects have the text DEPRECATED in the column of this name, which exists only if
 # there are such subjects.
+URI = "uri"
+NOTATION = "notation"
+NAME = "name:"
+OTHER_NAME = "others:"
 DEPRECATED = "deprecated"
 
 NAME_SEPARATOR = " | "  # what stands between two other names of a subject

@@ -67,9 +67,8 @@ MEMBERS_MAX = 8  # the most members of a combined version
 COMBINED_ARRAYS_MAX = 512  # arrays of a combined version, including its members'
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")  # the types of weights
 
-ROWS = "rows"
-
 # Groups of arrays kept for training: rows, and the state from which online learners continue.
+ROWS = "rows"
 STATE = "state"
 
 # The prefixes of the names of arrays that are not read when a version is opened to answer.

@@ -13,14 +13,6 @@ from typing import Any, NamedTuple
 
 from xylem_store.alias import Alias
 
-PROMOTED = "promoted"
-ROLLED_BACK = "rolled-back"
-PUBLISHED = "published"
-REMOVED = "removed"
-REFUSED = "refused"
-SPLIT = "split"
-DENIED = "denied"
-
 # The actions of moves.
 #
 # REFUSED  a promotion that its rule refused: the alias stayed
@@ -28,6 +20,13 @@ DENIED = "denied"
 # DENIED   the alias names the same version, and denies other labels
 # ADOPTED  the alias was written down as it is: in the object store that is followed, or here, where
 #          `latest` had no document
+PROMOTED = "promoted"
+ROLLED_BACK = "rolled-back"
+PUBLISHED = "published"
+REMOVED = "removed"
+REFUSED = "refused"
+SPLIT = "split"
+DENIED = "denied"
 ADOPTED = "found"
 
 MOVES_BYTES_MAX = 4 << 20  # the most bytes of the file; when it is longer, the newer half is kept
@@ -35,9 +34,9 @@ MOVES_BYTES_MAX = 4 << 20  # the most bytes of the file; when it is longer, the 
 WHO_MAX = 128
 WHY_MAX = 1024
 JOB_MAX = 64
-LISTED_NAMES_MAX = 5
 
 # The most names of labels that a move lists as added or removed, and the characters of each.
+LISTED_NAMES_MAX = 5
 LISTED_CHARACTERS_MAX = 80
 
 

@@ -4,11 +4,10 @@ import os
 import sys
 from importlib import import_module
 
-START = "xylem.base.start"
-
 # The modules that the command runs, by name.
 #
 # They are not imported here: the command line uses the client, which must import nothing of it.
+START = "xylem.base.start"
 COMMAND_LINE = "xylem.cli.entry"
 
 

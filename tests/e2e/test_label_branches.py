@@ -22,8 +22,8 @@ SPARSE = {"instances": [json.loads(ROW)], "top_r": 11}
 def labels_of(server: ServerProcess, path: str, body: object) -> list[dict[str, Any]]:
     status, answer = server.ask("POST", path, body)
     assert status == 200, answer
-    found: list[dict[str, Any]] = answer["predictions"][0]["labels"]
-    return found
+    labels: list[dict[str, Any]] = answer["predictions"][0]["labels"]
+    return labels
 
 
 def in_line(line: str | bytes) -> set[str]:
@@ -86,8 +86,10 @@ def test_names_and_branches_stand_where_labels_do(
         options = ("--data", rows, "--top-r", "11", "--under", "top 1", "--deny", "dog 7")
         for place in ((), ("--url", f"http://127.0.0.1:{server.port}")):
             wait_for(lambda: server.ask("POST", predict, body)[0] == 200)
-            told = run_here("predict", "raw", *options, *place, store=None if place else root)
-            assert in_line(told.stdout.splitlines()[-1]) == second - {"label::7"}, told.stderr
+            predicted = run_here("predict", "raw", *options, *place, store=None if place else root)
+            assert in_line(predicted.stdout.splitlines()[-1]) == second - {"label::7"}, (
+                predicted.stderr
+            )
         by_server = labels_of(server, predict, {**body, "explain": True, "language": "en"})
         path = [{"uri": "top::1", "name": "top 1"}]
         assert [one["explanation"]["broader_path"] for one in by_server] == [path] * 5

@@ -52,6 +52,7 @@ class Kind(NamedTuple):
     dims: int
 
 
+# Arrays by the type of their items, of any dimensions, for annotations of functions.
 I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
 U8: TypeAlias = NDArray[np.uint8]
@@ -60,10 +61,9 @@ U32: TypeAlias = NDArray[np.uint32]
 U64: TypeAlias = NDArray[np.uint64]
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
-
-# Arrays by the type of their items, of any dimensions, for annotations of functions.
 Bools: TypeAlias = NDArray[np.bool_]
 
+# Annotations of a struct: the type of an array's items and its dimensions. `int` is a number.
 I32_1: TypeAlias = Annotated[I32, Kind(np.int32, 1)]
 I32_2: TypeAlias = Annotated[I32, Kind(np.int32, 2)]
 I64_1: TypeAlias = Annotated[I64, Kind(np.int64, 1)]
@@ -78,8 +78,6 @@ F32_2: TypeAlias = Annotated[F32, Kind(np.float32, 2)]
 F32_3: TypeAlias = Annotated[F32, Kind(np.float32, 3)]
 FirstSample_1: TypeAlias = Annotated[NDArray[Any], Kind(0, 1)]
 SecondSample_1: TypeAlias = Annotated[NDArray[Any], Kind(1, 1)]
-
-# Annotations of a struct: the type of an array's items and its dimensions. `int` is a number.
 Handle: TypeAlias = I64_1
 
 Struct = TypeVar("Struct")

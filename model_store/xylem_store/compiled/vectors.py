@@ -206,22 +206,20 @@ def vbroadcast(builder: Any, scalar: Any) -> Any:
 
 _binary = _operation(vec16, vec16, vec16)
 
+# Lane by lane: sum, difference, product, quotient, the larger, the smaller of left and right.
+#
+# vmax and vmin give right where either is NaN.
 vadd = _binary(lambda builder, a, b: builder.fadd(a, b))
 vsub = _binary(lambda builder, a, b: builder.fsub(a, b))
 vmul = _binary(lambda builder, a, b: builder.fmul(a, b))
 vdiv = _binary(lambda builder, a, b: builder.fdiv(a, b))
 vmax = _binary(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
-
-# Lane by lane: sum, difference, product, quotient, the larger, the smaller of left and right.
-#
-# vmax and vmin give right where either is NaN.
 vmin = _binary(lambda builder, a, b: builder.select(builder.fcmp_ordered("<", a, b), a, b))
 
 _comparison = _operation(types.int64, vec16, vec16)
 
-vgreater = _comparison(lambda builder, a, b: _bits_of(builder, builder.fcmp_ordered(">", a, b)))
-
 # The set of lanes (int64) where left > right, or left >= right.
+vgreater = _comparison(lambda builder, a, b: _bits_of(builder, builder.fcmp_ordered(">", a, b)))
 vatleast = _comparison(lambda builder, a, b: _bits_of(builder, builder.fcmp_ordered(">=", a, b)))
 
 

@@ -165,7 +165,8 @@ def _print(report: dict[str, Any], store: Path) -> None:
         table = [
             [
                 figure,
-                *(f"{change['a']:.1f}  {change['b']:.1f}".split("  ")),
+                f"{change['a']:.1f}",
+                f"{change['b']:.1f}",
                 f"{change['low']:+.1f} to {change['high']:+.1f}",
             ]
             for figure, change in part["figures"].items()

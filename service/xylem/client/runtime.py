@@ -13,9 +13,8 @@ from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
 
-Source: TypeAlias = Iterable[T]
-
 # The types of iterables that callers may pass.
+Source: TypeAlias = Iterable[T]
 AsyncSource: TypeAlias = Iterable[T] | AsyncIterable[T]
 
 _CHUNK_BYTES = 1 << 16

@@ -22,9 +22,8 @@ from xylem_store import (
     word_of,
 )
 
-FIRST = word_of(Call, "first")
-
 # The words of a call's handle that hold the first row to answer, and the end of the rows.
+FIRST = word_of(Call, "first")
 LAST = word_of(Call, "last")
 
 # buffers have room for at least so many features of a row, so that they rarely have to grow

@@ -9,10 +9,9 @@ from xylem.engine.kernels.search.calibrated import NO_KNOTS, Knots
 from xylem.engine.kernels.search.subtrees import set_logs
 from xylem_store import F32, U8
 
+# The empty arrays by which kernels know that there is no mask, no weights, no thresholds.
 ALL_ALLOWED = np.empty(0, np.uint8)
 ALL_EQUAL = np.empty(0, np.float32)
-
-# The empty arrays by which kernels know that there is no mask, no weights, no thresholds.
 ALL_PASS = np.empty(0, np.float32)
 
 

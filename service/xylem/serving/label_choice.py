@@ -12,7 +12,7 @@ from xylem.base import UnsupportedOption
 from xylem.engine import Branch, NodeWeights, Searcher, label_ids
 from xylem.evaluation import constants_of, propensities
 from xylem.serving.label_info import LiveLabelInfo
-from xylem_store import U8, Model
+from xylem_store import LABEL_COUNTS, U8, Model
 
 
 class LabelWeights:
@@ -39,7 +39,7 @@ class LabelWeights:
     @cached_property
     def _inverse_propensities(self) -> NodeWeights:
         manifest = self._model.manifest
-        counts = self._model.arrays.get("labels/counts")
+        counts = self._model.arrays.get(LABEL_COUNTS)
         if counts is None or manifest.data.rows < 1:
             raise UnsupportedOption(
                 "label_weights: expected a version that knows how often its labels occur, found "

@@ -355,7 +355,6 @@ class WholeRows:
     """
 
     def __init__(self, source: RowSource, seed: int) -> None:
-
         self._source = source
         self._seed = seed
         self.reads: Reads = source.reads

@@ -14,10 +14,9 @@ from xylem.datasets import DataFile, read_subjects
 from xylem.vocabulary.trie import Lists
 from xylem_store import I32, NAME, NOTATION, U8, UNDETERMINED, URI, Subject, is_language
 
+# Kinds of names, as in SKOS; if two names are the same words, the kind that comes first counts.
 PREFERRED = 0
 ALTERNATIVE = 1
-
-# Kinds of names, as in SKOS; if two names are the same words, the kind that comes first counts.
 HIDDEN = 2
 
 # At most so many broader, and so many related, concepts of a concept count: the first ones.

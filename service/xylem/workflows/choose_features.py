@@ -59,9 +59,8 @@ TOLERANCE = 0.2
 
 WEIGHTS = (0.3, 0.6, 1.0)  # the weights of vectors that are tried, besides none
 
-ROWS_MIN = 50
-
 # The least rows for trials, and the most that are drawn for those of weights.
+ROWS_MIN = 50
 ROWS_MAX = 50_000
 
 BLOCKS = 50  # the held-out rows are at least so many blocks of neighbouring rows

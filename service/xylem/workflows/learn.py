@@ -28,6 +28,7 @@ from xylem.evaluation import (
 from xylem.thresholds import ThresholdDatabase, request_of
 from xylem.trainers import matrix_of
 from xylem.vocabulary import (
+    ALIKE,
     CombineRequest,
     combine_dataset,
     featurizer_of,
@@ -65,9 +66,6 @@ from xylem_store import (
 
 # with fewer held-out documents nothing is measured: one would be three points of P@1
 JUDGES_MIN = 30
-
-# a held-out document with such a cosine to a row that was learnt does not judge (ADR 25)
-ALIKE = 0.6
 
 NAMES_MAX = 20  # at most so many concepts are named in a report
 
@@ -211,8 +209,8 @@ def fit_members_and_ranker(work: LearnWork) -> LearnWork:
 
     members = [_member(train(dataset), "documents")]
     if work.rows.weak:
-        rows = dataset_of(work.rows.weak)
-        members.append(_member(train_dataset(rows, training, work.on_progress), "members"))
+        weak_draft = train_dataset(dataset_of(work.rows.weak), training, work.on_progress)
+        members.append(_member(weak_draft, "members"))
     combination = CombineRequest(
         members=(),
         data=Path(),
@@ -244,7 +242,10 @@ def _member(draft: Draft, name: str) -> Model:
 
 
 def measure(work: LearnWork) -> LearnWork:
-    """Measure the old version and the new one on the same held_rows-out documents."""
+    """Measure the old version and the new one on the same held-out documents.
+
+    A document that is similar to one that was learnt does not judge: see ADR 25.
+    """
     old: Model | None = None
     with contextlib.suppress(StoreError):
         old = work.store.open(work.model, LATEST)
@@ -293,17 +294,24 @@ def _compare(
 
     Without an old version the difference is the figure of the new one.
     """
-    labelled = _labelled(new, dataset)
-    nothing = PredictedRows(np.zeros(dataset.n_rows + 1, np.int64), np.empty(0, np.int32))
-    answers = [ModelAnswers(nothing, labelled.truth, None, np.empty(0, np.int64))]
+    answers = []
     for version in (new,) if old is None else (old, new):
-        of_version = _labelled(version, dataset)
+        labelled = _labelled(version, dataset)
         predicted = make_predictor(version).predict(
-            of_version.rows, PredictOptions(top_r=TOP_R), work.request.threads
+            labelled.rows, PredictOptions(top_r=TOP_R), work.request.threads
         )
-        ranked = PredictedRows(predicted.ptr, predicted.labels)
-        answers.append(ModelAnswers(ranked, of_version.truth, None, np.empty(0, np.int64)))
-    a, b = answers[-2:]
+        answers.append(
+            ModelAnswers(
+                ranked=PredictedRows(predicted.ptr, predicted.labels),
+                truth=labelled.truth,
+                decided=None,
+                joint_ids=np.empty(0, np.int64),
+            )
+        )
+    if old is None:
+        nothing = PredictedRows(np.zeros(dataset.n_rows + 1, np.int64), np.empty(0, np.int32))
+        answers.insert(0, answers[0]._replace(ranked=nothing))
+    a, b = answers
     differences = compare_answers(
         a, b, USUAL_EMPTY, RESAMPLES, 0, lambda done: work.on_progress("measure", done, RESAMPLES)
     )
@@ -312,15 +320,9 @@ def _compare(
 
 def _concepts(old: Model | None, work: LearnWork) -> dict[str, Any]:
     """Return how many concepts were learnt, are new, or are found by their names alone."""
-    counts = work.draft.extra[LABEL_COUNTS]
     names = all_names(work.draft.labels)
-    learnt = {name for name, count in zip(names, counts.tolist(), strict=True) if count}
-    learnt_before = set[str]()
-    if old is not None and LABEL_COUNTS in old.arrays:
-        old_counts = old.arrays[LABEL_COUNTS].tolist()
-        learnt_before = {
-            name for name, n in zip(all_names(old.labels), old_counts, strict=True) if n
-        }
+    learnt = _with_rows(names, work.draft.extra)
+    learnt_before = set() if old is None else _with_rows(all_names(old.labels), old.arrays)
     new_names = sorted(learnt - learnt_before)
     rows = (*work.rows.documents, *work.rows.judges, *work.rows.corrections)
     unanswered = {label for row in rows for label in row.labels}.difference(names)
@@ -331,6 +333,11 @@ def _concepts(old: Model | None, work: LearnWork) -> dict[str, Any]:
         "by_name": len(names) - len(learnt),
         "never": len(unanswered),
     }
+
+
+def _with_rows(names: Sequence[str], arrays: Mapping[str, Any]) -> set[str]:
+    """Return the labels that training rows had; none if the arrays do not tell."""
+    return {name for name, n in zip(names, arrays.get(LABEL_COUNTS, ()), strict=False) if n}
 
 
 def decide(work: LearnWork) -> LearnWork:
@@ -370,10 +377,15 @@ def publish(work: LearnWork) -> LearnWork:
         "recipe": request.recipe.without_paths,
         FEEDBACK: {work.model: request.until} if request.until else {},
     }
-    report = {**read_report(work.draft.extra), "learning": work.report}
-    arrays = {REPORT: json_array(REPORT, report), **origin_arrays(origin, request.job)}
-    metrics = {name: figure["b"] for name, figure in work.report["judges"]["figures"].items()}
-    draft = replace(work.draft, metrics=metrics, extra={**work.draft.extra, **arrays})
+    draft = replace(
+        work.draft,
+        metrics={name: figure["b"] for name, figure in work.report["judges"]["figures"].items()},
+        extra={
+            **work.draft.extra,
+            REPORT: json_array(REPORT, {**read_report(work.draft.extra), "learning": work.report}),
+            **origin_arrays(origin, request.job),
+        },
+    )
     manifest = work.store.publish(work.model, draft, latest=False)
     work.on_progress("publish", 1, 1)
     return replace(work, manifest=manifest)
@@ -386,8 +398,12 @@ def tune_thresholds(work: LearnWork) -> LearnWork:
         return work
     version = work.store.open(work.model, work.manifest.version)
     labelled = _labelled(version, dataset_of(work.rows.judges))
-    options = request_of(None, Path(), None, "zero", objective=objective)
-    (outcome,) = tune(version, options, work.on_progress, labelled)
+    (outcome,) = tune(
+        version,
+        request_of(None, Path(), None, "zero", objective=objective),
+        work.on_progress,
+        labelled,
+    )
     work.database.save(work.model, work.manifest.version, outcome.tuned, version.manifest.digest)
     return work
 
@@ -397,8 +413,10 @@ def promote(work: LearnWork) -> LearnWork:
     promotion = work.report["promotion"]
     present = work.store.alias(work.model, LATEST).version
     if work.old is not None and present != work.old.manifest.version:
-        fault = f"{LATEST} moved to {present} while the versions were compared"
-        promotion = {"promoted": False, "reasons": [fault]}
+        promotion = {
+            "promoted": False,
+            "reasons": [f"{LATEST} moved to {present} while the versions were compared"],
+        }
     if promotion["promoted"]:
         recipe = work.request.recipe
         work.store.put_label_info(

@@ -15,6 +15,7 @@ from xylem.trainers import (
     Trained,
     TrainingSet,
 )
+from xylem.vocabulary import ROW_DIGESTS
 from xylem.workflows.encoding import with_vectors
 from xylem.workflows.going_on import (
     GoingOn,
@@ -26,7 +27,6 @@ from xylem.workflows.prepared import (
 )
 from xylem.workflows.request import Chosen, TrainRequest
 from xylem_store import (
-    ROWS,
     Draft,
     Manifest,
     Model,
@@ -142,12 +142,11 @@ class TrainingWork:
     @property
     def row_digests(self) -> dict[str, NDArray[Any]]:
         """Return the array of the rows that the version has seen; its base has seen some too."""
-        name = f"{ROWS}/digests"  # combine reads it
         digests = [self.source.digests.astype(np.uint32)]
         if self.continuation is not None:
-            digests.append(self.continuation.base.arrays.get(name, digests[0]))
+            digests.append(self.continuation.base.arrays.get(ROW_DIGESTS, digests[0]))
         seen = np.unique(np.concatenate(digests))
-        return {name: seen} if len(seen) else {}
+        return {ROW_DIGESTS: seen} if len(seen) else {}
 
     @property
     def warnings(self) -> list[str]:

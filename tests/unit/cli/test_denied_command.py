@@ -26,8 +26,8 @@ def versions(store: Path) -> Store:
 
 
 def findings_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])["findings"]
-    return found
+    findings: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])["findings"]
+    return findings
 
 
 def test_labels_come_and_go_and_stay_with_the_alias(

@@ -135,10 +135,10 @@ def test_allowed_and_denied_labels(predictor: CombinedPredictor) -> None:
     for mode in (PredictOptions(top_r=40, exact=True), PredictOptions(top_r=40, threshold=0.0)):
         everything = predictor.predict(rows, mode)
         for allowed in (few, 1 - few, np.zeros(N_LABELS, np.uint8), np.ones(N_LABELS, np.uint8)):
-            kept = allowed[everything.labels] > 0
-            found = predictor.predict(rows, mode._replace(mask=predictor.label_mask(allowed)))
-            np.testing.assert_array_equal(found.labels, everything.labels[kept])
-            np.testing.assert_array_equal(found.scores, everything.scores[kept])
+            is_allowed = allowed[everything.labels] > 0
+            masked = predictor.predict(rows, mode._replace(mask=predictor.label_mask(allowed)))
+            np.testing.assert_array_equal(masked.labels, everything.labels[is_allowed])
+            np.testing.assert_array_equal(masked.scores, everything.scores[is_allowed])
     narrow = predictor.predict(rows, PredictOptions(top_r=40, mask=predictor.label_mask(few)))
     assert set(narrow.labels) <= {3, 5, 8}
 

@@ -101,8 +101,8 @@ def test_members_learn_labels_and_nothing_else_is_fitted(home: Path) -> None:
     assert read_origin(first.arrays)["parent"]["model"] == "words"
     assert read_origin(model.arrays)["parent"]["version"] == 1
     assert read_report(model.arrays)["extended"] == report.grown
-    kept = read_kept(first)
-    assert kept is not None and kept.n_rows == 150 + len(NEW) + len(SALT)
+    stored_rows = read_kept(first)
+    assert stored_rows is not None and stored_rows.n_rows == 150 + len(NEW) + len(SALT)
 
 
 def test_the_command_extends_members_with_rows_of_a_file(home: Path, command: Command) -> None:

@@ -6,7 +6,6 @@
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
-from typing_extensions import override
 
 from xylem.base import TableColumns, TextFields, TrainingOptions, columns_of, fault
 from xylem.serving import HIDDEN, Options, RequestModel, null_or
@@ -201,13 +200,13 @@ class FittingJob(PublishingJob):
     seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
 
     @property
-    @override
     def sources(self) -> list[str | FeedbackSource]:
+        """Return the files and feedback that the rows of the data come from."""
         return [self.data] if isinstance(self.data, str) else self.data
 
     @property
-    @override
     def measures(self) -> bool:
+        """Return whether there are validation rows."""
         return self.valid is not None or self.split is not None
 
 
@@ -233,13 +232,13 @@ class TrainingJob(TrainingOptions, FittingJob):
     ] = "local"
 
     @property
-    @override
     def bases(self) -> list[str]:
+        """Return the versions whose features the rows get, as NAME@VERSION."""
         return [] if self.base is None else [self.base]
 
     @property
-    @override
     def goes_on(self) -> bool:
+        """Return whether the job continues from a version, whose thresholds may fit the new one."""
         return self.base is not None
 
 
@@ -257,13 +256,13 @@ class ExtendJob(FittingJob):
     label_names: Name | None = None
 
     @property
-    @override
     def bases(self) -> list[str]:
+        """Return the versions whose features the rows get, as NAME@VERSION."""
         return [f"{self.model}@{LATEST if self.version is None else self.version}"]
 
     @property
-    @override
     def goes_on(self) -> bool:
+        """Return whether the job continues from a version, whose thresholds may fit the new one."""
         return True
 
 
@@ -293,8 +292,8 @@ class CombineJob(FittingJob, ConceptFields):
     folds: bool = False
 
     @property
-    @override
     def bases(self) -> list[str]:
+        """Return the versions whose features the rows get, as NAME@VERSION."""
         return self.members
 
 

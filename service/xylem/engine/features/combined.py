@@ -177,7 +177,6 @@ class CombinedFeaturizer(Featurizer):
     takes = "text or ids and values"
 
     def __init__(self, members: Sequence[Model], names: NameRows | None = None) -> None:
-
         self.blocks, self.of_member = _blocks(members)
         self.names = names
         end = self.blocks[-1].end

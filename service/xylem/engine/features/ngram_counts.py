@@ -185,7 +185,6 @@ class NgramSums:
     """
 
     def __init__(self, n_texts: int, weights: F32 | None) -> None:
-
         self.vocabulary = Vocabulary()
         self.n_texts: float = n_texts if weights is None else weights.sum(dtype=np.float64)
         self._sums: NDArray[Any] = np.zeros(

@@ -228,7 +228,6 @@ class WordNumbers:
     """
 
     def __init__(self, parameters: WordParameters) -> None:
-
         self._parameters = parameters
         self._forms = fit_forms(parameters)
         self._vocabulary = Vocabulary()

@@ -21,9 +21,8 @@ CLASSES = ("TfidfVectorizer", "CountVectorizer")
 
 _FIELDS = ("class", "params", "stop_words", "vocabulary", "idf")
 
-_WORDS = r"(?u)\b\w\w+\b"
-
 # Patterns that match words of two characters or more, as the kernel of xylem does.
+_WORDS = r"(?u)\b\w\w+\b"
 _SAME_WORDS = (
     _WORDS,
     r"\b\w\w+\b",

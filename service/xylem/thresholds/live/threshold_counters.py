@@ -356,7 +356,6 @@ class ThresholdCounters:
         return float((2.0 * self._hits[used] / self._marks[used]).mean()) if len(used) else 0.0
 
     def _move_nodes(self, labels: I32) -> None:
-
         thresholds, nodes = self._label_thresholds
         self._traversal.move_thresholds(nodes, labels, thresholds)
 

@@ -41,7 +41,6 @@ class EstimateKeeper:
     """
 
     def __init__(self, floor: F32, estimates_max: int = ESTIMATES_MAX) -> None:
-
         self.floor = floor
         self._max = estimates_max
         # The labels and scores of the rows so far.

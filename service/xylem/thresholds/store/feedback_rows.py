@@ -71,7 +71,6 @@ class FeedbackRows:
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:
-
         self.is_on = settings.feedback_rows
         self._database = database
         self._rows_max = settings.limits.feedback_rows_max

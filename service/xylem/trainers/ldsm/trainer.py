@@ -34,9 +34,8 @@ from xylem.trainers.weighing import PART_ROWS, Weighed, parts_of, weigh
 from xylem.trainers.windows import load_rows, mapped
 from xylem_store import F32, I32, U8, Chunk, Tree
 
-NODES_LEAST = 2000
-
 # Bounds of the default of max_nodes.
+NODES_LEAST = 2000
 NODES_MOST = 65_536
 
 # for each optimiser its number in kernels, and the default size of its first step

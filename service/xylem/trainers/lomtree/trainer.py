@@ -93,7 +93,6 @@ class OnlineLomtree:
     """
 
     def __init__(self, parameters: LomtreeParameters, leaves: int = 0) -> None:
-
         self._parameters = parameters
         self._follows = not leaves
         self._leaves = leaves or STREAM_LEAVES_MAX

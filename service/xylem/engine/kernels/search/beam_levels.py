@@ -147,10 +147,9 @@ def keep_children(
     sizes[lane] = size
 
 
-_LABELS_A_NODE = 3
-
 # The first round has so many labels of the answer for each node, in one tree and in each of
 # several trees (measured on label trees).
+_LABELS_A_NODE = 3
 _LABELS_A_LANE = 2
 
 # Each further round of a single row in one tree has so many nodes (measured on label trees).

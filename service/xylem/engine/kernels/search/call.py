@@ -34,10 +34,9 @@ from xylem_store import (
     write_struct,
 )
 
+# Kinds of thresholds: none, a tuned threshold for each label, or one number for all labels.
 NO_THRESHOLD = 0
 TUNED = 1
-
-# Kinds of thresholds: none, a tuned threshold for each label, or one number for all labels.
 NUMBER = 2
 
 

@@ -47,11 +47,10 @@ GROUPS = 128
 # looking at all cosines would take longer.
 LISTED_ROWS = 1 << 16
 
-_VOTES = 4
-_EXPECTED = 7
-
 # Places in NEAR_FEATURES: of the first feature of votes; of the expectation by the best labels;
 # and of the features whose value is compared with the greatest value among the candidates.
+_VOTES = 4
+_EXPECTED = 7
 _COMPARED = (0, 2, 7)
 
 _ZERO = np.float32(0.0)

@@ -128,10 +128,9 @@ def widest_chunk(ensemble: TreeEnsemble) -> int:
     return -(-int(np.diff(ensemble.child_ptr).max(initial=0)) // LANES) * LANES
 
 
+# Kinds of nodes, by their children: only leaves, only inner nodes, or both.
 ALL_LEAVES = 0
 ALL_INNER = 1
-
-# Kinds of nodes, by their children: only leaves, only inner nodes, or both.
 MIXED = 2
 
 # A level in two rounds, between which some nodes of the next level are scored.

@@ -13,7 +13,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import Struct
-from typing_extensions import override
 
 from xylem.base import FEATURES, READ, SparseRows, StageTimes
 from xylem.engine import (
@@ -353,8 +352,8 @@ class EmbeddedRequests(TwoSteps):
         """Do as `BeamRequests.prepare`."""
         self._beam.prepare()
 
-    @override
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
+        """Do as `BeamRequests.answer_rows`."""
         dense = self._embedding.rows(rows.rows)
         query = rows.query._replace(n_values=len(dense.indices))
         return self._beam.answer_rows(RowsRead(dense, query, rows.number), signed)
@@ -370,8 +369,8 @@ class PredictorRequests(TwoSteps):
         self._predictor = predictor
         self._n_children = predictor.children_scored(1)
 
-    @override
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
+        """Do as `BeamRequests.answer_rows`."""
         start_time = perf_counter_ns()
         options = self._options(rows, signed[0])
         if options is None:

@@ -171,9 +171,8 @@ LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation | MembersExpl
 TUNED: Literal["tuned"] = "tuned"
 PROPENSITY: Literal["propensity"] = "propensity"
 
-WEIGHT_MIN = 1e-6
-
 # Weights of labels are between these, so that products with probabilities stay finite.
+WEIGHT_MIN = 1e-6
 WEIGHT_MAX = 1e6
 
 _NUMBERS = (int, float)

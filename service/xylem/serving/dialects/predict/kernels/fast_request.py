@@ -37,9 +37,9 @@ _Query: TypeAlias = tuple[int, int, int, int, int, int]
 _Seal: TypeAlias = tuple[U64, int, int, int, int]
 
 _UniTuple: Any = types.UniTuple
-READS = _UniTuple(types.int64, 6)
 
 # The return types of kernels that read and write.
+READS = _UniTuple(types.int64, 6)
 WRITES = types.boolean
 
 # The positions in a kernel's times: when it began, and when each of its stages ended.
@@ -57,9 +57,8 @@ N_TIMES = 5
 _read = caller(READS)
 _write = caller(WRITES)
 
-PREDICTIONS = 0
-
 # Kinds of bodies and answers: JSON, and tensors as binary data.
+PREDICTIONS = 0
 TENSORS = 1
 
 # Returned instead of a number of rows if the buffers are too small for the request.
