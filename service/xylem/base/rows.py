@@ -245,9 +245,11 @@ class Dataset:
     def with_weight(self) -> Dataset:
         """Return the rows whose weight is not 0."""
         weights = self.labels.weights
-        if weights is None or weights.rows.all():
-            return self
-        return self.take(np.flatnonzero(weights.rows))
+        return (
+            self
+            if weights is None or weights.rows.all()
+            else self.take(np.flatnonzero(weights.rows))
+        )
 
     def with_occurring_labels(self) -> Dataset:
         """Return the rows with the labels that occur alone, in the same order.

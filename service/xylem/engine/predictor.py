@@ -228,6 +228,8 @@ def _traversal(options: PredictOptions) -> Callable[..., None]:
 def _make_buffers(
     ensemble: TreeEnsemble, shape: BeamShape, need: Need
 ) -> BeamWorkspace | QueueWorkspace:
-    if need.block_rows == 0:
-        return make_queue(ensemble, top_r=need.top_r)
-    return shape.make(n_rows=need.block_rows, beam_width=need.beam_width, top_r=need.top_r)
+    return (
+        make_queue(ensemble, top_r=need.top_r)
+        if need.block_rows == 0
+        else shape.make(n_rows=need.block_rows, beam_width=need.beam_width, top_r=need.top_r)
+    )

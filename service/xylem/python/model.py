@@ -231,9 +231,11 @@ class Model(PredictingModel):
 
     def _as_member(self, name: str) -> Opened:
         """Return the version to be combined or compared; one without a store gets this name."""
-        if self._home is not None:
-            return self._opened
-        return replace(self._opened, manifest=replace(self._opened.manifest, model=name))
+        return (
+            self._opened
+            if self._home is not None
+            else replace(self._opened, manifest=replace(self._opened.manifest, model=name))
+        )
 
     def save(self, store: str | PathLike[str], name: str | None = None) -> int:
         """Publish the model in a store as the next version of `name`; return its number.

@@ -93,9 +93,11 @@ class LabelNames(Sequence[str]):
             return [self[label] for label in range(len(self))[index]]
         label = range(len(self))[index]
         facts = self._facts
-        if facts is None:
-            return name_of(self._labels, label)
-        return facts.name(label, self._languages) or name_of(self._labels, label)
+        return (
+            name_of(self._labels, label)
+            if facts is None
+            else facts.name(label, self._languages) or name_of(self._labels, label)
+        )
 
 
 class PredictingModel:

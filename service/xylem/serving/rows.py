@@ -226,9 +226,11 @@ def present_thresholds(served: ServedVersion) -> NodeThresholds:
 
 def with_present_thresholds(options: PredictOptions, served: ServedVersion) -> PredictOptions:
     """Return the options, with tuned thresholds replaced by those in force now."""
-    if isinstance(options.threshold, np.ndarray):
-        return options._replace(threshold=present_thresholds(served), limit=served.thresholds.limit)
-    return options
+    return (
+        options._replace(threshold=present_thresholds(served), limit=served.thresholds.limit)
+        if isinstance(options.threshold, np.ndarray)
+        else options
+    )
 
 
 class ChunkedRows(NamedTuple):

@@ -241,9 +241,11 @@ class TextFeaturizer(Featurizer, ABC):
     @cached_property
     def continuation(self) -> Self:
         """Do as `Featurizer.continuation`, with the same vocabulary."""
-        if self.parameters.lead == 0:
-            return self
-        return type(self)(self.parameters.model_copy(update={"lead": 0}), *self.fitted)
+        return (
+            self
+            if self.parameters.lead == 0
+            else type(self)(self.parameters.model_copy(update={"lead": 0}), *self.fitted)
+        )
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text; words that are no features are left out."""
