@@ -1,7 +1,5 @@
 """The model that users of Python have: it predicts, is evaluated, tuned, and saved in a store."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -112,7 +110,7 @@ class Model(PredictingModel):
 
     def compare(
         self,
-        other: Model,
+        other: "Model",
         instances: Any,
         labels: Any = None,
         *,
@@ -159,7 +157,7 @@ class Model(PredictingModel):
         label_column: str | None = None,
         vectors: Any = None,
         progress: bool = True,
-    ) -> Model:
+    ) -> "Model":
         """Return this model with calibrated scores: a label of score 0.7 is true 7 times in 10.
 
         Instances, labels, columns and vectors are as in `train`: 100 rows or more that the model
@@ -187,7 +185,7 @@ class Model(PredictingModel):
         vectors: Any = None,
         progress: bool = True,
         **options: Unpack[ThresholdOptions],
-    ) -> Model:
+    ) -> "Model":
         """Return this model with thresholds that are tuned for macro-F, or for another objective.
 
         They are used with `threshold="tuned"`. Instances, labels, columns, vectors and weights are

@@ -3,8 +3,6 @@
 matplotlib is imported only when something is drawn.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -113,7 +111,7 @@ def _points_of(updates: list[dict[str, Any]]) -> tuple[list[dict[str, float]], l
     return points, [*names, "labels moved"]
 
 
-def new_chart() -> tuple[Figure, Axes]:
+def new_chart() -> "tuple[Figure, Axes]":
     """Return an empty figure and its axes."""
     from matplotlib.figure import Figure
 
@@ -180,7 +178,7 @@ def draw_sweep(points: Sequence[ThresholdPoint]) -> str:
     return _svg(figure, "sweep")
 
 
-def _svg(figure: Figure, salt: str) -> str:
+def _svg(figure: "Figure", salt: str) -> str:
     """Return a figure as an SVG element, with the same bytes each time.
 
     Text stays text, and nothing is loaded from elsewhere.

@@ -1,7 +1,5 @@
 """Read files of instances in blocks of lines, each a JSON object; answer the blocks in threads."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import re
@@ -165,7 +163,7 @@ def _as_utf8(file: Any, data: str, columns: TableColumns) -> Any:
 
 def blocks_of(
     source: Source, line_bytes_max: int, rows_max: int, first: int = 1
-) -> Iterator[LineBlock]:
+) -> "Iterator[LineBlock]":
     """Yield the lines of `source` in blocks, as they arrive; None for a line that is too long.
 
     first  the number of the first line
@@ -229,11 +227,11 @@ def _with_text(fields: TextFields, line: bytes) -> bytes:
 
 
 def in_order(
-    todo: Iterator[LineBlock],
-    answer: Callable[[LineBlock], Answered],
+    todo: "Iterator[LineBlock]",
+    answer: "Callable[[LineBlock], Answered]",
     threads: int,
     would_wait: Callable[[], bool],
-) -> Iterator[Answered]:
+) -> "Iterator[Answered]":
     """Yield the answers to blocks in order, made by `threads` threads.
 
     Before reading on would wait (`would_wait`), all answers to blocks that were read are yielded.

@@ -1,7 +1,5 @@
 """Open a version for serving, and compile or load every kernel that a request can need."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from functools import cache, partial
@@ -44,7 +42,7 @@ def open_named(
     store: Store,
     name: str,
     ref: str | int,
-    learning: OnlineLearning | None = None,
+    learning: "OnlineLearning | None" = None,
     limits: Limits | None = None,
     *,
     denied: Sequence[str] | None = None,
@@ -71,7 +69,7 @@ def open_named(
 
 def open_version(
     model: Model,
-    learning: OnlineLearning | None = None,
+    learning: "OnlineLearning | None" = None,
     limits: Limits | None = None,
     infos: LabelInfos | None = None,
     stages: StageTimes | None = None,
