@@ -196,9 +196,12 @@ class LabelRows(NamedTuple):
     def _entries(self, indptr: NDArray[np.int64], entries: Any, rows: Any) -> LabelRows:
         """Return the labels at some entries, which are those of some rows."""
         weights = self.weights
-        if weights is not None:
-            weights = RowWeights(weights.rows[rows], weights.labels[entries])
-        return LabelRows(indptr, self.indices[entries], self.n_labels, weights)
+        return LabelRows(
+            indptr,
+            self.indices[entries],
+            self.n_labels,
+            weights and RowWeights(weights.rows[rows], weights.labels[entries]),
+        )
 
 
 @dataclass(frozen=True)

@@ -142,10 +142,8 @@ class _Skops:
 
     def _fields(self, node: object, place: str) -> dict[str, Any]:
         """Return the attributes of an object, as nodes by name."""
-        fields: dict[str, Any] = self._content(
-            self._content(node, place, "ObjectNode"), f"the fields of {place}", "DictNode"
-        )
-        return fields
+        content = self._content(node, place, "ObjectNode")
+        return dict(self._content(content, f"the fields of {place}", "DictNode"))
 
     def _value(self, node: object, place: str) -> Any:
         """Return a scalar, a list of scalars, or a dict of scalars by text."""

@@ -161,9 +161,7 @@ def _plain_rows(
             return ChunkedRows(featurizer.transform_csr(*arrays), None, [])
         except BadInput:
             return None
-    rows = None
-    if chunk_characters is None:
-        rows = text_rows_of_lines(complete_lines, featurizer, limits.text_bytes_max)
-    if rows is None:
+    if chunk_characters is not None:
         return None
-    return ChunkedRows(rows, None, np.flatnonzero(np.diff(rows.indptr) == 0).tolist())
+    rows = text_rows_of_lines(complete_lines, featurizer, limits.text_bytes_max)
+    return rows and ChunkedRows(rows, None, np.flatnonzero(np.diff(rows.indptr) == 0).tolist())

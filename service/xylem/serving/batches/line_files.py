@@ -91,13 +91,17 @@ def opened(
         yield Source(_as_utf8(sys.stdin.buffer, data, columns), sys.stdin.buffer, 0, convert)
         return
     path = file_path(data)
-    if is_table(path) or is_directory(path) or columns.vectors_of(path) is not None:
+    makes_lines = is_table(path) or is_directory(path)
+    if makes_lines or columns.vectors_of(path) is not None:
         from xylem.datasets import TableLines  # imports kernels, which `xylem --help` is spared
 
         with TableLines(path, columns) as table:
-            has_texts = is_table(path) or is_directory(path)
-            of_lines = None if has_texts else convert
-            yield Source(table, table, table.n_bytes, of_lines)  # type: ignore[arg-type]
+            yield Source(
+                table,  # type: ignore[arg-type]
+                table,  # type: ignore[arg-type]
+                table.n_bytes,
+                None if makes_lines else convert,
+            )
         return
     if not plain_name(path).endswith(JSON_LINES):
         raise BadData(
@@ -110,10 +114,8 @@ def opened(
     with file:
         if end:
             raw.packed.seek(start)
-            piece: Any = _Piece(file, end - start)
-            yield Source(piece, raw.packed, raw.n_bytes, convert)
-        else:
-            yield Source(_as_utf8(file, data, columns), raw.packed, raw.n_bytes, convert)
+        lines: Any = _Piece(file, end - start) if end else _as_utf8(file, data, columns)
+        yield Source(lines, raw.packed, raw.n_bytes, convert)
 
 
 class _Piece:
