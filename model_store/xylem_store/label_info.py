@@ -166,10 +166,7 @@ class LabelInfo(NamedTuple):
 
     def above(self, subject: int) -> list[int]:
         """Return the subjects directly above subject i, 0 <= i < n."""
-        subjects: list[int] = self.broader[
-            self.broader_ptr[subject] : self.broader_ptr[subject + 1]
-        ].tolist()
-        return subjects
+        return [*self.broader[self.broader_ptr[subject] : self.broader_ptr[subject + 1]].tolist()]
 
     def under(self, subjects: Iterable[int]) -> NDArray[np.bool_]:
         """Return which subjects are some subjects or below them, at any depth, bool[n].

@@ -241,10 +241,11 @@ def write_arrays(
     infos = {}
     for name, array in sorted(arrays.items()):
         stored = (files or {}).get(name)
-        if stored is not None and _is_linked(fs, stored.path, home / file_name(name)):
-            infos[name] = stored.info
-        else:
-            infos[name] = write_array(fs, home, name, array)
+        infos[name] = (
+            stored.info
+            if stored is not None and _is_linked(fs, stored.path, home / file_name(name))
+            else write_array(fs, home, name, array)
+        )
     fs.fsync_dir(home)
     return infos
 

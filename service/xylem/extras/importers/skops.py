@@ -202,8 +202,7 @@ class _Skops:
             "idf_ to be numbers in one dimension",
             f"{array.dtype}{list(array.shape)}",
         )
-        weights: list[float] = array.tolist()
-        return weights
+        return [*array.tolist()]
 
     def _stop_words(self, fields: dict[str, Any], params: dict[str, Any]) -> list[Any]:
         """Return the list of stop words.

@@ -356,9 +356,12 @@ def try_trial(
             n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
     except _TimeIsUp:
         return None
-    seconds = time.monotonic() - start
     return TrialFacts(
-        proposal.trainer, proposal.parameters, sum(values) / len(values), round(seconds, 3), n_bytes
+        trainer=proposal.trainer,
+        parameters=proposal.parameters,
+        value=sum(values) / len(values),
+        seconds=round(time.monotonic() - start, 3),
+        model_bytes=n_bytes,
     )
 
 
@@ -366,5 +369,4 @@ def _completed_trials(study: "Study") -> "list[FrozenTrial]":
     """Return the trials that have a value, in the order in which they were tried."""
     from optuna.trial import TrialState
 
-    trials: list[FrozenTrial] = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return trials
+    return list(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
