@@ -236,10 +236,11 @@ class Encoders:
         What the store lacks it gets. A version keeps its own files where the store's are damaged,
         or the file system has no hard links.
         """
-        parts = {"": dict(manifest.arrays)}
-        for number in range(len(manifest.members)):
-            parts[member_prefix(number)] = member_arrays(number, manifest.arrays)
-        for prefix, infos in parts.items():
+        members = range(len(manifest.members))
+        parts = {
+            member_prefix(number): member_arrays(number, manifest.arrays) for number in members
+        }
+        for prefix, infos in [("", manifest.arrays), *parts.items()]:
             if not infos.keys() >= set(_NAMES):
                 continue
             with self._staging.locked_part(ENCODERS):

@@ -224,10 +224,11 @@ def build_label_info(
         raise ValueError(f"expected 1 to {SUBJECTS_MAX} subjects, found {len(subjects)}")
     languages = list(dict.fromkeys(tag for subject in subjects for tag in subject.names))
     with_others = {tag for subject in subjects for tag, _, _ in subject.other_names}
-    columns = _columns(languages, key_column) + tuple(
-        f"{OTHER_NAME}{tag}" for tag in languages if tag in with_others
+    columns = (
+        *_columns(languages, key_column),
+        *(f"{OTHER_NAME}{tag}" for tag in languages if tag in with_others),
+        *((DEPRECATED,) if any(subject.deprecated for subject in subjects) else ()),
     )
-    columns += (DEPRECATED,) if any(subject.deprecated for subject in subjects) else ()
     if language is not None and language not in languages:
         raise ValueError(
             f"expected one of the languages {', '.join(languages)}, found {language!r}"
@@ -446,6 +447,5 @@ def _pieces(*arrays: NDArray[Any]) -> list[memoryview | bytes]:
     pieces: list[memoryview | bytes] = []
     for values in arrays:
         little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-        pieces.append(little.view(np.uint8).data)
-        pieces.append(bytes(_padded(little.nbytes) - little.nbytes))
+        pieces += [little.view(np.uint8).data, bytes(_padded(little.nbytes) - little.nbytes)]
     return pieces

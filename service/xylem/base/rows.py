@@ -128,11 +128,12 @@ class LabelRows(NamedTuple):
         """Return the rows of all parts, one after the other; a single part is returned as it is."""
         if len(parts) == 1:
             return parts[0]
-        weights = None
-        if any(part.weights for part in parts):
-            weights = RowWeights(
-                *map(np.concatenate, zip(*(part.all_weights() for part in parts), strict=True))
-            )
+        all_weights = (part.all_weights() for part in parts)
+        weights = (
+            RowWeights(*map(np.concatenate, zip(*all_weights, strict=True)))
+            if any(part.weights for part in parts)
+            else None
+        )
         return LabelRows(
             _joined(parts),
             np.concatenate([part.indices for part in parts]),

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, overload
 
 import numpy as np
 
@@ -181,15 +181,14 @@ class PredictingModel:
         `validation`, `combined`, `rerank`, `trials` and `thresholds` stand beside them.
         """
         manifest = self._opened.manifest
-        beam_width = PredictOptions().beam_width
-        if manifest.kind == COMBINED:
-            beam_width = proposing_of(self._opened.arrays).beam_width
+        is_combined = manifest.kind == COMBINED
+        searching = proposing_of(self._opened.arrays) if is_combined else PredictOptions()
         return {
             "trainer": self.trainer,
             "parameters": self.parameters,
             "rows": manifest.data.rows,
             "metrics": dict(manifest.metrics),
-            "beam_width": beam_width,
+            "beam_width": searching.beam_width,
             **read_report(self._opened.arrays),
             **self._extra_report,
         }
@@ -325,8 +324,7 @@ class PredictingModel:
             if self._home is not None:
                 self._served.info.follow(store_of(self._home).label_info(self._served.name))
         reply = PREDICT.answer_fully(PREDICT.read(Body(body), Limits()), self._served)
-        predictions = json.loads(b"".join(reply.parts))["predictions"]
-        return cast(list[dict[str, Any]], predictions[0]["labels"])
+        return list(json.loads(b"".join(reply.parts))["predictions"][0]["labels"])
 
     def _search(
         self,

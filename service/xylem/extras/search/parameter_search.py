@@ -138,14 +138,16 @@ def search(
         dataset = TrainRequest(
             trainer="", data=request.data, label_names=request.label_names, columns=request.columns
         ).read(on_progress)
-        valid = None
-        if request.valid is not None:
-            valid = read_dataset(
+        valid = (
+            None
+            if request.valid is None
+            else read_dataset(
                 request.valid,
                 labels=build_names(dataset.names),
                 n_features=None if dataset.rows is None else dataset.rows.n_features,
                 columns=request.columns,
             )
+        )
     else:
         dataset, valid = rows
     dataset.fields.refuse_unweighted()

@@ -57,9 +57,10 @@ def open_named(
 
     Raises the store's errors, and DatabaseUnavailable.
     """
-    served = open_version(store.open(name, ref), learning, limits, LabelInfos(store))
     served = with_denied(
-        served, denied_by(store, name, str(ref)) if denied is None else denied, limits
+        open_version(store.open(name, ref), learning, limits, LabelInfos(store)),
+        denied_by(store, name, str(ref)) if denied is None else denied,
+        limits,
     )
     if is_tuned and learning is not None:
         learning.catch_up(served.thresholds)
@@ -100,9 +101,11 @@ def open_version(
     if learning is not None:
         learning.follower.add(thresholds)
     info = LiveLabelInfo(manifest.model, model.labels)
-    unlearned = ALL_ALLOWED
-    if manifest.members:  # mark the labels that no member was trained on
-        unlearned = (model.arrays.get(LABEL_COUNTS, np.ones(manifest.n_labels)) == 0).view(np.uint8)
+    unlearned = (  # in a combined version the labels that no member was trained on
+        (model.arrays.get(LABEL_COUNTS, np.ones(manifest.n_labels)) == 0).view(np.uint8)
+        if manifest.members
+        else ALL_ALLOWED
+    )
     served = ServedVersion(
         name=manifest.model,
         version=manifest.version,
