@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem_store.arrays import offset_fault
+from xylem_store.arrays import PIECE_BYTES, offset_fault
 from xylem_store.compiled.handles import I32, I64, U8, read_only
 from xylem_store.documents import (
     DIGEST,
@@ -62,7 +62,6 @@ _LANGUAGE = r"[a-z]{1,8}(-[a-z0-9]{1,8}){0,3}"
 _COLUMN = rf"{URI}|{NOTATION}|{DEPRECATED}|({NAME}|{OTHER_NAME}){_LANGUAGE}"
 _SCHEMA = 1
 _ALIGNMENT = 64
-_PIECE_BYTES = 1 << 22
 _BYTES_MAX = 1 << 40
 
 
@@ -344,7 +343,7 @@ def label_info_pieces(info: LabelInfo) -> Iterator[memoryview | bytes]:
     yield sealed.ljust(HEAD_BYTES, b"\n")
     for piece in _pieces(info.offsets, info.broader_ptr, info.keys.slots, info.broader, info.utf8):
         yield from (
-            piece[offset : offset + _PIECE_BYTES] for offset in range(0, len(piece), _PIECE_BYTES)
+            piece[offset : offset + PIECE_BYTES] for offset in range(0, len(piece), PIECE_BYTES)
         )
 
 

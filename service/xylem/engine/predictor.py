@@ -218,7 +218,6 @@ class Predictor(Searcher):
 
 
 def _traversal(options: PredictOptions) -> Callable[..., None]:
-    """Return the kernel of the traversal for some options."""
     if options.threshold is None:
         return best_first_rows if options.exact else beam_rows
     is_one_for_all = not isinstance(options.threshold, np.ndarray)
