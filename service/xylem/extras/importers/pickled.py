@@ -111,7 +111,7 @@ class _Machine:
         self.stack.pop()
         return items[::-1]
 
-    def top(self, kind: type) -> Any:
+    def _top(self, kind: type) -> Any:
         """Return the top item, which must be of a type, and leave it on the stack."""
         item = self.stack[-1] if self.stack else None
         self._file.expect(
@@ -131,9 +131,13 @@ class _Machine:
         )
         self.stack.append(self._memo[number])
 
+    def extend(self, items: list[Any]) -> None:
+        """Append items to the list on top of the stack."""
+        self._top(list).extend(items)
+
     def update(self, items: list[Any]) -> None:
         """Put items, which are keys and values in turn, into the dict on top of the stack."""
-        target = self.top(dict)
+        target = self._top(dict)
         for key, value in zip(items[::2], items[1::2], strict=False):
             self._file.expect(
                 type(key) in (str, int), "keys of text or integers", type(key).__name__
@@ -162,7 +166,7 @@ class _Machine:
 
     def note_state(self) -> None:
         """Store, in the stub on top of the stack, the state that Python would give the object."""
-        self.top(Stub).state = self._pop()
+        self._top(Stub).state = self._pop()
 
 
 # Operations that push their argument.
@@ -190,8 +194,8 @@ _OPERATIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "TUPLE3": lambda machine, _: machine.stack.append(tuple(machine.last(3))),
     "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.group())),
     "EMPTY_LIST": lambda machine, _: machine.stack.append([]),
-    "APPEND": lambda machine, _: machine.top(list).extend(machine.last(1)),
-    "APPENDS": lambda machine, _: machine.top(list).extend(machine.group()),
+    "APPEND": lambda machine, _: machine.extend(machine.last(1)),
+    "APPENDS": lambda machine, _: machine.extend(machine.group()),
     "EMPTY_DICT": lambda machine, _: machine.stack.append({}),
     "SETITEM": lambda machine, _: machine.update(machine.last(2)),
     "SETITEMS": lambda machine, _: machine.update(machine.group()),
