@@ -71,12 +71,9 @@ class AuditLog:
             "outcome": outcome,
             "request_id": request_id,
         }
+        columns: Any = AUDIT_LOG.c
         values = {
-            name: _CONTROL.sub(" ", without_secrets(text))[
-                : AUDIT_LOG.c[
-                    name
-                ].type.length  # type: ignore[attr-defined]
-            ]
+            name: _CONTROL.sub(" ", without_secrets(text))[: columns[name].type.length]
             for name, text in entry_texts.items()
         }
         with self._database.write() as connection:
