@@ -45,8 +45,11 @@ def labels_as_text(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
     n_closed = int(survey.label_rows[closing].sum())
     # brackets of one label, as [music], are not those of a list: a list has quotes or commas
     listed = [i for i in ids if len(names[i]) < 3 or names[i][1] in "'\"" or "," in names[i]]
-    is_list = int(survey.label_rows[listed].sum()) >= MAJORITY * n_open
-    if n_open >= MAJORITY * survey.n_labelled and n_closed >= MAJORITY * n_open and is_list:
+    if (
+        n_open >= MAJORITY * survey.n_labelled
+        and n_closed >= MAJORITY * n_open
+        and survey.label_rows[listed].sum() >= MAJORITY * n_open
+    ):
         yield Finding(
             "labels-as-text",
             "refused",

@@ -108,11 +108,13 @@ class FeatureChoice(NamedTuple):
                same values
         """
         left_out = () if times else ("us_per_row", "features_us")
-        facts = [tried._asdict().items() for tried in self.tried]
-        tried = [
-            {name: value for name, value in figures if name not in left_out} for figures in facts
-        ]
-        return {**self._asdict(), "tried": tried}
+        return {
+            **self._asdict(),
+            "tried": [
+                {name: value for name, value in tried._asdict().items() if name not in left_out}
+                for tried in self.tried
+            ],
+        }
 
 
 class _TrialRows(NamedTuple):
@@ -247,8 +249,15 @@ def choose_field_weight(
     tried = list[Tried]()
     for weight in FIELD_WEIGHTS:
         on_progress("choose weight of a field", len(tried), len(FIELD_WEIGHTS))
-        weighted = rows.map(partial(_weighted, weight=weight))
-        tried.append(_try_features(f"{name}={weight}", parameters, weighted, seed, crew))
+        tried.append(
+            _try_features(
+                f"{name}={weight}",
+                parameters,
+                rows.map(partial(_weighted, weight=weight)),
+                seed,
+                crew,
+            )
+        )
     on_progress("choose weight of a field", len(tried), len(tried))
     best = max(tried, key=lambda outcome: outcome.precision)  # the first of equals
     return _weighted(dataset, FIELD_WEIGHTS[tried.index(best)]), rows.choice(best, tried[0], tried)
