@@ -82,6 +82,7 @@ class Promotion(_Part):
 class Recipe(_Part):
     """What a model learns from, how, and when.
 
+    first_name  as in `CombineRequest`
     reading     how the files are read: the fields of a training job, such as `label_separator`
     parameters  of the trainer of members, and of their features; those of PARAMETERS if left out
     near        whether similar rows help to rank, if that gains
@@ -96,6 +97,7 @@ class Recipe(_Part):
     vocabulary: str
     language: str | None = None
     key_kind: str = URI
+    first_name: bool = False
     sources: Annotated[tuple[RecipeSource, ...], Field(min_length=1, max_length=SOURCES_MAX)]
     reading: dict[str, Any] = {}
     parameters: dict[str, bool | int | float | str | None] = {}
