@@ -219,8 +219,11 @@ def fit_members_and_ranker(work: LearnWork) -> LearnWork:
 
     members = [_member(train(dataset), "documents")]
     if work.rows.weak:
-        weak_draft = train_dataset(dataset_of(work.rows.weak), training, work.on_progress)
-        members.append(_member(weak_draft, "members"))
+        members.append(
+            _member(
+                train_dataset(dataset_of(work.rows.weak), training, work.on_progress), "members"
+            )
+        )
     combination = CombineRequest(
         members=(),
         data=Path(),
@@ -322,9 +325,13 @@ def _compare(
     if old is None:
         nothing = PredictedRows(np.zeros(dataset.n_rows + 1, np.int64), np.empty(0, np.int32))
         answers.insert(0, answers[0]._replace(ranked=nothing))
-    a, b = answers
     differences = compare_answers(
-        a, b, USUAL_EMPTY, RESAMPLES, 0, lambda done: work.on_progress("measure", done, RESAMPLES)
+        answers[0],
+        answers[1],
+        USUAL_EMPTY,
+        RESAMPLES,
+        0,
+        lambda done: work.on_progress("measure", done, RESAMPLES),
     )
     return {name: difference._asdict() for name, difference in differences.items()}
 
@@ -364,8 +371,11 @@ def decide(work: LearnWork) -> LearnWork:
             f"{judges['rows']}: nothing is measured"
         )
     elif not promoted and (rule is None or work.old is None):
-        missing = "a version that can be opened" if rule else "a rule of promotion in the recipe"
-        reasons.append(f"expected {missing}, found none")
+        reasons.append(
+            "expected a version that can be opened, found none"
+            if rule
+            else "expected a rule of promotion in the recipe, found none"
+        )
     elif not promoted and rule is not None:
         figure = judges["figures"][rule.metric]
         promoted = figure["difference"] >= rule.least_change - 1e-9
@@ -374,8 +384,14 @@ def decide(work: LearnWork) -> LearnWork:
             f"{figure['difference']:+.2f}, from {figure['a']:.2f} to {figure['b']:.2f}, with an "
             f"interval of {figure['low']:+.2f} to {figure['high']:+.2f}"
         )
-    promotion = {"promoted": promoted, "reasons": reasons}
-    return replace(work, report={**work.report, "judges": judges, "promotion": promotion})
+    return replace(
+        work,
+        report={
+            **work.report,
+            "judges": judges,
+            "promotion": {"promoted": promoted, "reasons": reasons},
+        },
+    )
 
 
 def publish(work: LearnWork) -> LearnWork:
@@ -408,12 +424,11 @@ def tune_thresholds(work: LearnWork) -> LearnWork:
     if objective is None or not work.rows.judges:
         return work
     version = work.store.open(work.model, work.manifest.version)
-    labelled = _labelled(version, dataset_of(work.rows.judges))
     (outcome,) = tune(
         version,
         request_of(None, Path(), None, "zero", objective=objective),
         work.on_progress,
-        labelled,
+        _labelled(version, dataset_of(work.rows.judges)),
     )
     work.database.save(work.model, work.manifest.version, outcome.tuned, version.manifest.digest)
     return work
