@@ -93,6 +93,7 @@ class Recipe(_Part):
                 counts; of the last days, or all
     thresholds  the F-measure that thresholds are tuned for, on the rows held out; null: untuned
     promotion   null, or NEVER: `latest` moves to the first version only
+    keep_texts  whether texts of corrections may be stored, to learn from them
     cron, rows  when it learns again: at the times of a cron line, or after rows of feedback
     """
 
@@ -113,6 +114,7 @@ class Recipe(_Part):
     promotion: Annotated[
         Promotion | None, BeforeValidator(lambda value: None if value == NEVER else value)
     ] = Promotion()
+    keep_texts: bool = True
     cron: str | None = None
     rows: int | None = None
     seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
