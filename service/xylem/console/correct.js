@@ -21,19 +21,11 @@ function storedRule(model) {
   if (!rules.has(of)) {
     rules.set(of, getJson(`${modelPath(model)}/feedback`).catch((problem) => {
       if (!(problem instanceof Problem)) throw problem;
-      rules.delete(of);
+      if (problem.isServerGone || problem.status >= 500) rules.delete(of); // another time it may say
       return null;
     }));
   }
   return rules.get(of);
-}
-
-/** Say to who corrects, before they send, what becomes of the text. */
-async function sayWhetherStored(model) {
-  const rule = await storedRule(model);
-  byId("text-stored").textContent = rule === null ? "" : rule.rows_stored
-    ? "The text is stored with its labels, and the model learns from it."
-    : `The text is not stored, only thresholds learn${rule.because ? `: ${rule.because}` : "."}`;
 }
 
 /**
@@ -66,7 +58,16 @@ export function correction({ labelNames, findLabels, again, fail }) {
     if (text !== textOf) reset();
     [shown, textOf] = [found, text];
     form.hidden = !found;
-    if (found) sayWhetherStored(found.model);
+    if (found) sayWhetherStored(found);
+  }
+
+  /** Say to who corrects, before they send, what becomes of the text. */
+  async function sayWhetherStored({ model }) {
+    const rule = await storedRule(model);
+    if (shown?.model !== model) return;
+    byId("text-stored").textContent = rule === null ? "" : rule.rows_stored
+      ? "The text is stored with its labels, and the model learns from it."
+      : `The text is not stored, only thresholds learn${rule.because ? `: ${rule.because}` : "."}`;
   }
 
   async function suggest(part, most) {
