@@ -12,7 +12,7 @@ export function concepts({ base, model, follow }, { recipe }) {
   const list = el("div", { id: "own-concepts" });
   const pane = el("div", { id: "concept-job" });
   const said = el("div", { role: "status", id: "concept-said" });
-  const key = el("input", { id: "concept-key", required: true, maxlength: 2000, placeholder: "https://example.org/concepts/solar-kiln", autocomplete: "off" });
+  const key = el("input", { id: "concept-key", required: true, maxlength: 2000, placeholder: "the label that rows have", autocomplete: "off" });
   const names = el("div", { id: "concept-names" });
   const examples = el("textarea", { rows: 4, id: "concept-examples", dir: "auto", spellcheck: "false" });
   const button = el("button", { class: "primary", id: "concept-submit" }, "Add the concept");

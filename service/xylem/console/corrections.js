@@ -66,13 +66,16 @@ export function corrections({ base, model }, deleted) {
   const labelButton = (one, isGone) => [el("button", { type: "button", class: "label-name", title: `Only corrections with ${one}`, onclick: () => filterBy(one) }, namedLabel(one)),
     isGone ? el("span", { class: "badge bad-badge", title: "The served version does not have this label. The correction keeps it." }, "gone") : null];
 
+  /** Show those with a label, or "" for any. What was clicked goes with the list, so the focus stays beside it. */
   function filterBy(one) {
     label = one;
+    if (list.contains(document.activeElement) || chosen.contains(document.activeElement)) told.focus();
     return read();
   }
 
   function fromSender(key) {
     sender.value = key;
+    told.focus();
     return read();
   }
 

@@ -3,12 +3,12 @@
 import { adminPath, getJson, Problem } from "./api.js";
 import { concepts } from "./concepts.js";
 import { corrections } from "./corrections.js";
-import { el } from "./dom.js";
+import { byId, el } from "./dom.js";
 import { showJob } from "./job.js";
 import { models } from "./models.js";
 import { nextRun } from "./next_run.js";
 import { newVocabulary } from "./new_vocabulary.js";
-import { notice } from "./notice.js";
+import { notice, showProblem } from "./notice.js";
 import { runs } from "./runs.js";
 
 export const heading = "Learning";
@@ -51,11 +51,17 @@ async function load() {
   try {
     const state = await getJson(`${adminPath(model)}/learning`);
     if (mine !== asked) return;
+    showProblem(byId("notice"), null);
     if (isNew || Boolean(state.recipe) !== shown.hasRecipe) show(model, title, state);
     else await shown.refresh(state);
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;
     if (mine !== asked) return;
+    if (shown && (problem.isServerGone || problem.status >= 500)) { // forms keep what was typed
+      showProblem(byId("notice"), problem, load);
+      return;
+    }
+    unfollow();
     shown = null;
     place.replaceChildren(title, notice(problem, load));
   }
@@ -63,8 +69,7 @@ async function load() {
 
 function show(model, title, state) {
   const base = adminPath(model);
-  const changed = () => models.load(); // tells this page too
-  const tools = { base, model, follow, changed };
+  const tools = { base, model, follow };
   const sent = corrections(tools, load);
   const parts = state.recipe ? [nextRun(tools, state), runs(state), sent, concepts(tools, state), newVocabulary(tools, state)] : [sent];
   place.replaceChildren(title, state.recipe ? "" : withoutRecipe(model), ...parts.map((part) => part.node));
@@ -89,6 +94,6 @@ function unfollow() {
 }
 
 const withoutRecipe = (model) => el("div", { class: "notice", id: "no-recipe" },
-  el("p", {}, "This model has no recipe, so nothing is learnt by itself. A recipe says from which files a model learns. This command makes one, and the first version of a model:"),
+  el("p", {}, "This model has no recipe, so nothing is learnt by itself. A recipe says from which files a model learns. This command makes one, and a version that was learnt by it:"),
   el("pre", {}, `xylem learn ${model} --vocabulary FILE.ttl --data DOCUMENTS.jsonl --language en`),
   el("p", { class: "dim" }, "On the service a recipe is set with PUT ", el("code", {}, `/${adminPath(model)}/recipe`), ". The page ", el("a", { href: "#/train" }, "Train"), " trains without one."));
