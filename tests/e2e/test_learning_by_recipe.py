@@ -31,7 +31,7 @@ def test_a_recipe_is_repeated_by_jobs_and_by_the_command(tmp_path: Path, command
         "parameters": {"features.kind": "tfidf"},
         "beam_width": 3,
         "near": False,
-        "rows": 500,
+        "rows": 20,
     }
     settings = {"data_dir": data, "jobs": 1, "job_nice": 0, "feedback_rows": 1, "admin_key": KEY}
     with (
@@ -41,9 +41,14 @@ def test_a_recipe_is_repeated_by_jobs_and_by_the_command(tmp_path: Path, command
         for wrong, fault in ({"cron": "0 0 * * 0"}, "found both"), ({"vocabulary": "x"}, "below"):
             with pytest.raises(xylem.errors.ProblemError, match=fault):
                 client.set_recipe("m", {**recipe, **wrong})
-        assert client.set_recipe("m", recipe)["recipe"]["beam_width"] == 3
+        key = client.call("POST", "/v1/admin/keys", name="editor", scopes=["admin"])
+        with xylem.Client(f"http://127.0.0.1:{server.port}", key["key"]) as editor:
+            assert editor.set_recipe("m", recipe)["recipe"]["beam_width"] == 3
+            client.call("DELETE", f"/v1/admin/keys/{key['id']}")
+            with pytest.raises(xylem.errors.ProblemError, match="found that it was revoked"):
+                editor.learn("m")
         (schedule,) = client.schedules()
-        assert (schedule["kind"], schedule["model"], schedule["rows"]) == ("learn", "m", 500)
+        assert (schedule["kind"], schedule["model"], schedule["rows"]) == ("learn", "m", 20)
 
         job = client.wait(client.learn("m").id)
         assert (job.state, job.version) == ("succeeded", 1), job.error
@@ -54,13 +59,17 @@ def test_a_recipe_is_repeated_by_jobs_and_by_the_command(tmp_path: Path, command
             for i, row in enumerate(distinct_documents(20, 6))
         ]
         client.feedback("m", events)
-        job = client.wait(client.learn("m").id)
+        # the schedule submits the job, though the key that made it is revoked
+        wait_for(lambda: len(client.jobs()) == 2)
+        job = client.wait(client.jobs()[0].id)
         assert (job.state, job.version) == ("succeeded", 2), job.error
         assert job.result["sources"][1]["rows"] == 20 and job.promotion.baseline == 1
         (data / "documents.jsonl").unlink()
         job = client.wait(client.learn("m").id)
         assert job.state == "failed" and "found not: documents.jsonl" in job.error
+        (schedule,) = client.schedules()
+        assert (schedule["runs"], schedule["last_job"]) == (1, client.jobs()[1].id)
         assert client.recipe("m")["recipe"]["sources"][0]["file"] == "documents.jsonl"
     assert store.versions("m") == (1, 2)
     status, printed, _ = command("models", "recipe", "m", "--store", store.root, "--json")
-    assert status == 0 and json.loads(printed)["recipe"]["rows"] == 500
+    assert status == 0 and json.loads(printed)["recipe"]["rows"] == 20

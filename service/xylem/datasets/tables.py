@@ -280,8 +280,12 @@ class TableLines:
                 labels = {"labels": row.labels}
                 if self._weight:
                     labels[self._weight] = row.weight
-            key = "text" if isinstance(row.text, str) else TextFields.key
-            yield orjson.dumps({key: row.text, **labels}) + b"\n"
+            yield (
+                orjson.dumps(
+                    {"text" if isinstance(row.text, str) else TextFields.key: row.text, **labels}
+                )
+                + b"\n"
+            )
 
     def _join(self, fields: TextFields, cells: list[Any]) -> str | dict[str, Any]:
         is_joined_later = self._with_labels and fields == self._fields

@@ -77,9 +77,8 @@ def make_first_model(
     chosen = with_encoder(request.chosen(), store)
     learning = _stage(on_progress, 1)
     if chosen.encoder is not None:
-        crew = Crew(threads)
         train, valid, test = (
-            with_vectors(part, chosen.encoder, crew, learning, store)
+            with_vectors(part, chosen.encoder, Crew(threads), learning, store)
             for part in (train, valid, test)
         )
     draft = train_dataset(train, request, learning, chosen=chosen)
@@ -161,8 +160,10 @@ def _split_rows(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Datas
         )
     if len(used) < 2:
         names = [dataset.names[label] for label in used]
-        fault = f"only {names[0]!r:.80}" if names else "rows without labels"
-        raise BadData(f"{data}: expected two labels or more to tell apart, found {fault}")
+        raise BadData(
+            f"{data}: expected two labels or more to tell apart, found "
+            f"{f'only {names[0]!r:.80}' if names else 'rows without labels'}"
+        )
     held_out, training_rows = divide(dataset.n_rows, dataset.n_rows, seed)
     train, valid, test = (
         dataset.take(rows) for rows in (training_rows, held_out[::2], held_out[1::2])

@@ -82,6 +82,7 @@ class Promotion(_Part):
 class Recipe(_Part):
     """What a model learns from, how, and when.
 
+    first_name  as in `CombineRequest`
     reading     how the files are read: the fields of a training job, such as `label_separator`
     parameters  of the trainer of members, and of their features; those of PARAMETERS if left out
     near        whether similar rows help to rank, if that gains
@@ -96,6 +97,7 @@ class Recipe(_Part):
     vocabulary: str
     language: str | None = None
     key_kind: str = URI
+    first_name: bool = False
     sources: Annotated[tuple[RecipeSource, ...], Field(min_length=1, max_length=SOURCES_MAX)]
     reading: dict[str, Any] = {}
     parameters: dict[str, bool | int | float | str | None] = {}
@@ -161,10 +163,15 @@ class Recipe(_Part):
 
     def with_files(self, rename: Any) -> Recipe:
         """Return the same with other names of files, which a function makes of the names here."""
-        sources = tuple(
-            source.model_copy(update={"file": rename(source.file)}) for source in self.sources
+        return self.model_copy(
+            update={
+                "vocabulary": rename(self.vocabulary),
+                "sources": tuple(
+                    source.model_copy(update={"file": rename(source.file)})
+                    for source in self.sources
+                ),
+            }
         )
-        return self.model_copy(update={"vocabulary": rename(self.vocabulary), "sources": sources})
 
     @property
     def without_paths(self) -> dict[str, Any]:
@@ -174,8 +181,12 @@ class Recipe(_Part):
     @property
     def as_toml(self) -> str:
         """Return the text of a file that `read` reads."""
-        fields = self.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
-        return "".join(f"{name} = {_toml(value)}\n" for name, value in fields.items())
+        return "".join(
+            f"{name} = {_toml(value)}\n"
+            for name, value in self.model_dump(
+                mode="json", exclude_defaults=True, exclude_none=True
+            ).items()
+        )
 
     @property
     def columns(self) -> TableColumns:
@@ -207,8 +218,11 @@ class Recipe(_Part):
 def _toml(value: Any) -> str:
     """Return a JSON value as TOML has it."""
     if isinstance(value, dict):
-        parts = (f"{json.dumps(name)} = {_toml(part)}" for name, part in value.items())
-        return f"{{{', '.join(parts)}}}"
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(name)} = {_toml(part)}" for name, part in value.items())
+            + "}"
+        )
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value, ensure_ascii=False)
