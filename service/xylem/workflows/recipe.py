@@ -90,6 +90,7 @@ class Recipe(_Part):
                 counts; of the last days, or all
     thresholds  the F-measure that thresholds are tuned for, on the rows held out; null: untuned
     promotion   null: `latest` moves to the first version only
+    keep_texts  whether texts of corrections may be stored, to learn from them
     cron, rows  when it learns again: at the times of a cron line, or after rows of feedback
     """
 
@@ -108,6 +109,7 @@ class Recipe(_Part):
     feedback_weight: float = 1.0
     thresholds: Literal["macro", "micro", "instance"] | None = None
     promotion: Promotion | None = Promotion()
+    keep_texts: bool = True
     cron: str | None = None
     rows: int | None = None
     seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
