@@ -32,6 +32,7 @@ from xylem.engine import (
     FILE_SUFFIX,
     PREFIX,
     WORD_FORMS,
+    Featurizer,
     VectorParameters,
     WordParameters,
     check_features,
@@ -151,6 +152,11 @@ class Chosen(NamedTuple):
         encoder = (self.vectors or VectorParameters()).encoder(name, arrays)
         encoder.workspace()  # what is wrong is reported before data are read
         return self._replace(encoder=encoder)
+
+    def with_features_of(self, featurizer: Featurizer) -> Chosen:
+        """Return the parameters with the features of a featurizer, which need not be chosen."""
+        parameters = featurizer.parameters
+        return self._replace(features={"kind": parameters.kind, **parameters.model_dump()})
 
 
 def parse(name: str, items: Sequence[str]) -> Chosen:

@@ -442,10 +442,11 @@ def rank_candidates(work: TrainingWork) -> TrainingWork:
     request = work.request
     on_progress = work.on_progress
     for_part = request.model_copy(update={"weights": "float32"})
+    chosen = work.chosen.with_features_of(work.source.featurizer)
     draft, gained = rerank(
         work.draft,
         request.read(on_progress),
-        lambda part: train_dataset(part, for_part, crew=work.crew, chosen=work.chosen),
+        lambda part: train_dataset(part, for_part, crew=work.crew, chosen=chosen),
         request.seed,
         on_progress,
     )
