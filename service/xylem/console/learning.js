@@ -1,11 +1,13 @@
-// What a model with a recipe learns: the next run, its versions and corrections.
+// What a model with a recipe learns: the next run, its versions, corrections, concepts of the service's own, and its vocabulary.
 
 import { adminPath, getJson, Problem } from "./api.js";
+import { concepts } from "./concepts.js";
 import { corrections } from "./corrections.js";
 import { byId, el } from "./dom.js";
 import { showJob } from "./job.js";
 import { models } from "./models.js";
 import { nextRun } from "./next_run.js";
+import { newVocabulary } from "./new_vocabulary.js";
 import { notice, showProblem } from "./notice.js";
 import { runs } from "./runs.js";
 
@@ -69,7 +71,7 @@ function show(model, title, state) {
   const base = adminPath(model);
   const tools = { base, model, follow };
   const sent = corrections(tools, load);
-  const parts = state.recipe ? [nextRun(tools, state), runs(state), sent] : [sent];
+  const parts = state.recipe ? [nextRun(tools, state), runs(state), sent, concepts(tools, state), newVocabulary(tools, state)] : [sent];
   place.replaceChildren(title, state.recipe ? "" : withoutRecipe(model), ...parts.map((part) => part.node));
   for (const part of parts) part.start?.();
   shown = { model, hasRecipe: Boolean(state.recipe), refresh: (now) => Promise.all(parts.map((part) => part.refresh(now))) };
