@@ -118,9 +118,8 @@ def a_new_concept_is_answered_by_its_name(page: Console) -> None:
     page.shows("#own-concepts", "version 2")
     stored = page.server.admin("GET", "/models/m/concepts")[1]["concepts"][0]
     assert stored["broader"] == ["l6"] and len(stored["examples"]) == 2
-    wait_for(lambda: page.server.ask("GET", "/v1/models/m")[1]["aliases"]["latest"] == 2)
+    page.wait("$('#version').selectedOptions[0].text === 'latest (version 2)'")
     page.go("predict")
-    page.wait("$('#version').selectedOptions[0].text.includes('2')")
     for language, said in ("en", "solar kiln"), ("fi", "aurinkouuni"):
         page.fill("#language", language)
         page.wait(f"$('#language').value === '{language}'")
@@ -168,16 +167,22 @@ def another_vocabulary_shows_its_changes_and_is_used(page: Console) -> None:
     assert page.server.admin("GET", "/models/m/recipe")[1]["recipe"]["vocabulary"] == "new.csv"
     page.wait("$('#corrections .bad-badge')?.textContent === 'gone'")
     page.shows("#own-concepts", "solar kiln")
-    (data / "new.csv").unlink()
+
+
+def a_concept_is_removed_while_the_vocabulary_is_there(page: Console) -> None:
+    vocabulary = page.directory / "data" / "new.csv"
+    content = vocabulary.read_text()
+    vocabulary.unlink()
     page.click("#run-now")
     page.shows("#learn-job .notice", "found not: new.csv")
-
-
-def a_concept_is_removed(page: Console) -> None:
     page.click("#own-concepts .danger")
     page.shows("dialog", "Versions that are there keep it")
-    page.click("dialog .danger")
+    page.click("dialog > .danger")
+    page.shows("dialog", "expected a file below the data directory, found 'new.csv'")
+    vocabulary.write_text(content)
+    page.click("dialog > .danger")
     page.shows("#own-concepts", "There are none yet.")
+    page.wait("$('#concept-job .badge.succeeded')")
     assert page.server.admin("GET", "/models/m/concepts")[1]["concepts"] == []
 
 

@@ -49,8 +49,12 @@ export function concepts({ base, model, follow }, { recipe }) {
   }
 
   const openRemove = (one, called) => confirmation(`Remove ${called}?`,
-    ["The next run, and the next vocabulary, leave it out, with its examples. Versions that are there keep it. Corrections with this label are kept, and say that it is gone."], "Remove",
-    () => sendJson("POST", `${base}/concepts/delete`, { key: one.key }), read);
+    ["A version without it is published at once, and the next run does not learn its examples. Versions that are there keep it. Corrections with this label are kept, and say that it is gone."], "Remove",
+    async () => {
+      const job = await sendJson("POST", `${base}/concepts/delete`, { key: one.key });
+      said.replaceChildren(el("p", { class: "good" }, "It is removed. A version without it is being published."));
+      follow(job.id, pane);
+    }, read);
 
   async function submit(event) {
     event?.preventDefault();
