@@ -15,6 +15,9 @@ TABLES = (".csv", ".tsv", ".parquet")
 # The suffixes of files with a JSON object on each line.
 JSON_LINES = (".jsonl", ".ndjson")
 
+# The kinds of files that can have a vector in a cell.
+VECTOR_KINDS = (*JSON_LINES, ".parquet")
+
 SEPARATOR_CHARS_MAX = 16
 N_FOR_TABLES = 6  # the number of the first values of TableColumns, which only tables have
 
@@ -40,6 +43,8 @@ class TableColumns(NamedTuple):
                    named, and a file has one of them
     weight         the column, or the key of lines of JSON, with the weights of rows. Empty: all
                    weights are 1
+    vector         the column, or the key of lines of JSON, with the vectors of rows. Empty: there
+                   is none
     vectors        the file of vectors that stands beside a data file, as (data file, its vectors)
     """
 
@@ -54,6 +59,7 @@ class TableColumns(NamedTuple):
     strict: bool = False
     fields: TextFields = TextFields()
     weight: str = ""
+    vector: str = ""
     vectors: tuple[tuple[Path, Path], ...] = ()
 
     def vectors_of(self, path: Path) -> Path | None:
@@ -67,8 +73,10 @@ class TableColumns(NamedTuple):
         no vectors.
         """
         paths = [file for file in files if file is not None]
-        if vectors and self.join:
-            raise BadParameter("vectors cannot be used with join rows").with_path("vectors")
+        if vectors and (self.join or self.vector):
+            raise BadParameter(
+                f"vectors cannot be used with {'join rows' if self.join else 'a vector column'}"
+            ).with_path("vectors")
         if vectors and len(vectors) != len(paths):
             names = ", ".join(path.name for path in paths)
             raise BadParameter(
@@ -76,6 +84,24 @@ class TableColumns(NamedTuple):
                 f"found {len(vectors)}"
             ).with_path("vectors")
         return self._replace(vectors=tuple(zip(paths, vectors or (), strict=False)))
+
+    def for_file(self, path: Path, kind: str) -> Self:
+        """Return how a data file is read: a file of vectors beside it replaces the column.
+
+        Raises BadParameter if vectors are in a column, and files of this kind have none.
+        """
+        if self.vectors_of(path) is not None:
+            return self._replace(vector="")
+        if self.vector and kind not in VECTOR_KINDS:
+            raise BadParameter(
+                f"vector column: expected a file of {', '.join(VECTOR_KINDS)}, whose cells have "
+                f"many numbers, found {path.name!r}: give its vectors in a .npy file"
+            ).with_path("vector_column")
+        return self
+
+    def has_vectors(self, path: Path) -> bool:
+        """Return whether the rows of a data file have vectors."""
+        return bool(self.vector) or self.vectors_of(path) is not None
 
     def with_texts(self, names: Iterable[str]) -> Self:
         """Return the same with these columns of text, each of weight 1."""
@@ -103,9 +129,9 @@ class TableColumns(NamedTuple):
         return self._replace(texts=TextFields(), fields=self.texts.with_weight(1))
 
     @property
-    def texts_and_weight(self) -> set[str]:
-        """Return the names of the columns of texts and of weights."""
-        return {column.name for column in self.texts} | {self.weight}
+    def names_without_labels(self) -> set[str]:
+        """Return the names of the columns of texts, of weights and of vectors."""
+        return {*self.texts.names, self.weight, self.vector}
 
     @property
     def is_guessed(self) -> bool:
@@ -128,6 +154,7 @@ def columns_of(
     join_rows: str | None = None,
     strict: bool = False,
     weight_column: str | None = None,
+    vector_column: str | None = None,
 ) -> TableColumns:
     """Return the columns for the values of `--text-column`, `--label-column` and so on.
 
@@ -153,11 +180,12 @@ def columns_of(
         raise BadParameter(
             "label columns: expected --label-column or --label-columns, found both"
         ).with_path("label_columns")
-    if weight_column is not None and (join_rows or not weight_column):
-        instead = f"--join-rows {join_rows}" if weight_column else "an empty name"
-        raise BadParameter(
-            f"weight column: expected a name, and rows that are not joined, found {instead}"
-        ).with_path("weight_column")
+    for option, name in (("weight_column", weight_column), ("vector_column", vector_column)):
+        if name is not None and (join_rows or not name):
+            raise BadParameter(
+                f"{option.replace('_', ' ')}: expected a name, and rows that are not joined, found "
+                f"{f'--join-rows {join_rows}' if name else 'an empty name'}"
+            ).with_path(option)
     if quote not in (None, "none"):
         raise BadParameter(f"quote: expected none, found {quote!r}").with_path("quote")
     return TableColumns(
@@ -171,6 +199,7 @@ def columns_of(
         join=join_rows or "",
         strict=strict,
         weight=weight_column or "",
+        vector=vector_column or "",
     )
 
 
