@@ -139,7 +139,7 @@ class StoreReader:
         return tuple(
             sorted(
                 int(e.name)
-                for e in self._files.entries(self._files.home(name, VERSIONS))
+                for e in self._files.entries(self._files.text_path(name, VERSIONS))
                 if e.is_dir and is_version(e.name)
             )
         )
@@ -314,7 +314,9 @@ class StoreReader:
         return sorted({LATEST, *self._files.alias_names(name)})
 
     def _document(self, name: str, alias: str) -> Alias | None:
-        data = self._files.read(self._files.home(name, ALIASES, alias_file(alias)), ALIAS_BYTES_MAX)
+        data = self._files.read(
+            self._files.text_path(name, ALIASES, alias_file(alias)), ALIAS_BYTES_MAX
+        )
         return None if data is None else parse_alias(data, f"{name}: alias {alias}")
 
     def open_version(

@@ -19,7 +19,7 @@ from xylem.cli.console import (
     print_table,
     progress,
 )
-from xylem.cli.labels import BY_URI, KeyKind
+from xylem.cli.labels import BY_URI, FirstName, KeyKind
 from xylem.cli.options import (
     DEFAULT_STORE,
     FORMATS,
@@ -65,6 +65,7 @@ class Sources(NamedTuple):
     ] = None
     language: Language = None
     key_kind: KeyKind = BY_URI
+    first_name: FirstName = False
     feedback_weight: Annotated[
         float, Option(metavar="NUMBER", help="How much a stored row of feedback counts.")
     ] = 1.0
@@ -138,6 +139,7 @@ def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> 
             "vocabulary": str(sources.vocabulary.resolve()),
             "language": sources.language,
             "key_kind": sources.key_kind,
+            "first_name": sources.first_name,
             "sources": [
                 {"file": str(path.resolve()), "role": role}
                 for role, paths in files.items()

@@ -15,6 +15,7 @@ from xylem.base import (
     inverse,
 )
 from xylem.datasets.annif import CorpusDirectory
+from xylem.datasets.data_reports import refuse, report_of
 from xylem.datasets.dataset import renumber_labels
 from xylem.datasets.files import open_data, source_of
 from xylem.datasets.json_lines import RowCollector
@@ -28,7 +29,7 @@ from xylem.datasets.reader import (
 )
 from xylem.datasets.sparse_text import parts_of, read_label_names
 from xylem.datasets.stream import DataFile, Progress, StandardInput
-from xylem.datasets.survey import Survey, refuse
+from xylem.datasets.survey import Survey
 from xylem.datasets.vectors import parts_with_vectors, vector_blocks
 from xylem_store import F32, I32
 
@@ -168,7 +169,7 @@ class DataStream:
                 self.source, "", labels.n_rows, labels, np.zeros(labels.n_rows, np.int32), rows=rows
             )
         if is_first_pass:
-            self.report = survey.report(self.source, self.label_names)
+            self.report = report_of(survey, self.source, self.label_names)
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
         """Yield the rows of a file with names in parts; update the labels. Raises BadData."""
@@ -192,4 +193,4 @@ class DataStream:
             yield replace(part, source=self.source, labels=labels)
         collector.refuse_empty()
         if self._final is None:
-            self.report = collector.survey.report(self.source, list(self._ids))
+            self.report = report_of(collector.survey, self.source, list(self._ids))

@@ -25,6 +25,7 @@ from xylem.base import (
     offsets,
     what_is,
 )
+from xylem.datasets.data_reports import report_of
 from xylem.datasets.dataset import N_ROWS_MAX, renumber_labels, sorted_labels
 from xylem.datasets.label_names import (
     NO_LABEL,
@@ -348,7 +349,7 @@ class RowCollector:
                 ),
                 source=source,
                 label_names=names,
-                report=self.survey.report(source, list(self.ids)),
+                report=report_of(self.survey, source, list(self.ids)),
             )
         model_ids = find_in_model(model, list(self.ids))
         unknown_names = [name for name, i in zip(self.ids, model_ids, strict=True) if i < 0]
@@ -357,7 +358,7 @@ class RowCollector:
             *renumber_labels(labels, model_ids, model.n_names),
             source=source,
             unknown_names=unknown_names,
-            report=self.survey.report(source, list(self.ids)),
+            report=report_of(self.survey, source, list(self.ids)),
         )
 
     def _fill_label_weights(self) -> None:

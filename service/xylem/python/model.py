@@ -96,8 +96,11 @@ class Model(PredictingModel):
             instances, labels, text_column, label_column, vectors, sample_weight
         )
         tuned = self._tuned_state()
-        model_name = self._opened.manifest.model
-        info = None if self._home is None else store_of(self._home).label_info(model_name)
+        info = (
+            None
+            if self._home is None
+            else store_of(self._home).label_info(self._opened.manifest.model)
+        )
         with progress_bar(progress) as show:
             return evaluate_rows(
                 self._opened,

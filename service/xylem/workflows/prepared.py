@@ -228,10 +228,9 @@ def _vector_parameters(chosen: Chosen, *, has_vectors: bool) -> VectorParameters
     if has_vectors:
         return chosen.vectors or VectorParameters()
     if chosen.vectors is not None:
-        name = min(chosen.vectors.model_fields_set)
         raise BadParameter(
-            f"vectors.{name}: expected vectors beside the texts, found none: give --vectors FILE "
-            "or --vector-column NAME"
+            f"vectors.{min(chosen.vectors.model_fields_set)}: expected vectors beside the texts, "
+            "found none: give --vectors FILE or --vector-column NAME"
         )
     return None
 

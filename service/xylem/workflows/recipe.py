@@ -82,6 +82,7 @@ class Promotion(_Part):
 class Recipe(_Part):
     """What a model learns from, how, and when.
 
+    first_name  as in `CombineRequest`
     reading     how the files are read: the fields of a training job, such as `label_separator`
     parameters  of the trainer of members, and of their features; those of PARAMETERS if left out
     near        whether similar rows help to rank, if that gains
@@ -89,6 +90,7 @@ class Recipe(_Part):
                 counts; of the last days, or all
     thresholds  the F-measure that thresholds are tuned for, on the rows held out; null: untuned
     promotion   null: `latest` moves to the first version only
+    keep_texts  whether texts of corrections may be stored, to learn from them
     cron, rows  when it learns again: at the times of a cron line, or after rows of feedback
     """
 
@@ -96,6 +98,7 @@ class Recipe(_Part):
     vocabulary: str
     language: str | None = None
     key_kind: str = URI
+    first_name: bool = False
     sources: Annotated[tuple[RecipeSource, ...], Field(min_length=1, max_length=SOURCES_MAX)]
     reading: dict[str, Any] = {}
     parameters: dict[str, bool | int | float | str | None] = {}
@@ -106,6 +109,7 @@ class Recipe(_Part):
     feedback_weight: float = 1.0
     thresholds: Literal["macro", "micro", "instance"] | None = None
     promotion: Promotion | None = Promotion()
+    keep_texts: bool = True
     cron: str | None = None
     rows: int | None = None
     seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
@@ -161,10 +165,15 @@ class Recipe(_Part):
 
     def with_files(self, rename: Any) -> Recipe:
         """Return the same with other names of files, which a function makes of the names here."""
-        sources = tuple(
-            source.model_copy(update={"file": rename(source.file)}) for source in self.sources
+        return self.model_copy(
+            update={
+                "vocabulary": rename(self.vocabulary),
+                "sources": tuple(
+                    source.model_copy(update={"file": rename(source.file)})
+                    for source in self.sources
+                ),
+            }
         )
-        return self.model_copy(update={"vocabulary": rename(self.vocabulary), "sources": sources})
 
     @property
     def without_paths(self) -> dict[str, Any]:
@@ -174,8 +183,12 @@ class Recipe(_Part):
     @property
     def as_toml(self) -> str:
         """Return the text of a file that `read` reads."""
-        fields = self.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
-        return "".join(f"{name} = {_toml(value)}\n" for name, value in fields.items())
+        return "".join(
+            f"{name} = {_toml(value)}\n"
+            for name, value in self.model_dump(
+                mode="json", exclude_defaults=True, exclude_none=True
+            ).items()
+        )
 
     @property
     def columns(self) -> TableColumns:
@@ -207,8 +220,11 @@ class Recipe(_Part):
 def _toml(value: Any) -> str:
     """Return a JSON value as TOML has it."""
     if isinstance(value, dict):
-        parts = (f"{json.dumps(name)} = {_toml(part)}" for name, part in value.items())
-        return f"{{{', '.join(parts)}}}"
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(name)} = {_toml(part)}" for name, part in value.items())
+            + "}"
+        )
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value, ensure_ascii=False)

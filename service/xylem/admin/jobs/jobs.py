@@ -36,6 +36,7 @@ from xylem.admin.jobs.job import (
 )
 from xylem.base import (
     JOBS,
+    RECIPES,
     BadFields,
     BadRequest,
     Database,
@@ -56,6 +57,8 @@ _ID_BYTES = 12
 
 # The kinds of jobs that publish a version.
 PUBLISHING = ("training", "combine", "extend", "vocabulary", "learn")
+
+LEARN = "learn"  # the kind of jobs that repeat a recipe
 
 _ALL_KINDS = (
     *PUBLISHING,
@@ -148,6 +151,9 @@ class Jobs:
         if request.get("executor") == "ray" and self._ray_address is None:
             fault = "expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
             raise BadFields([BadRequest(fault).with_path("executor")])
+        if kind == LEARN:
+            with self._database.read() as connection:
+                read_recipe(connection, model)
         store = store_of(self._store)
         for name in feedback_models(request):
             versions = store.versions(name)
@@ -372,6 +378,17 @@ class Jobs:
                 f"job {job.id}: expected its result in the store, found that it was removed"
             )
         return path
+
+
+def read_recipe(connection: Connection, model: str) -> Row[Any]:
+    """Return the row of a model's recipe. Raises BadRequest if it has none."""
+    row = connection.execute(select(RECIPES).where(RECIPES.c.model == model)).one_or_none()
+    if row is None:
+        raise BadRequest(
+            f"{model}: expected a recipe, found none: xylem learn makes one, or PUT "
+            f"/v1/admin/models/{model}/recipe"
+        ).with_path("model")
+    return row
 
 
 def _request_json(request: Mapping[str, Any]) -> str:

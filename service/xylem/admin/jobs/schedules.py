@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from xylem.admin.jobs.errors import ScheduleNotFound
 from xylem.admin.jobs.job import ENDED, feedback_models, take_turns, time_text
-from xylem.admin.jobs.jobs import PUBLISHING, Jobs
+from xylem.admin.jobs.jobs import LEARN, PUBLISHING, Jobs, read_recipe
 from xylem.base import (
     JOBS,
     RECIPES,
@@ -40,8 +40,6 @@ SCHEDULES_MAX = 100  # schedules of a database
 
 # The pause between two looks of a worker.
 LOOK_SECONDS = 1.0
-
-LEARN = "learn"  # the kind of jobs that repeat a recipe
 
 CRON_MAX = 128
 _CRON_FIELDS = 5
@@ -153,9 +151,7 @@ class Schedules:
     def recipe(self, model: str) -> dict[str, Any]:
         """Return the recipe of a model, as JSON shows it. Raises BadRequest if it has none."""
         with self._database.read() as connection:
-            row = connection.execute(select(RECIPES).where(RECIPES.c.model == model)).one_or_none()
-        if row is None:
-            raise BadRequest(f"{model}: expected a recipe, found none: xylem learn makes one")
+            row = read_recipe(connection, model)
         return {
             "model": model,
             "recipe": json.loads(row.recipe),

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import Request, Response
 
-from xylem.admin import Job, Jobs, Schedules, UploadedFile
+from xylem.admin import Job, Jobs, ModelLearning, Schedules, UploadedFile
 from xylem.api.door.admission import pieces, read_body
 from xylem.api.door.request_timings import span_of
 from xylem.api.door.responses import ClosingStream, RangedFile, json_response
@@ -32,6 +32,7 @@ from xylem.api.schemas.jobs import (
     JobList,
     JobQuery,
     KindQuery,
+    LearningAnswer,
     RecipeAnswer,
     RecipeBody,
     ScheduleAnswer,
@@ -417,6 +418,22 @@ _RECIPE: dict[str, Any] = {
     "language": "fi",
     "sources": [{"file": "train.jsonl"}, {"file": "titles.jsonl.gz", "role": "members"}],
 }
+
+
+def _learning(request: Request, services: Services) -> ModelLearning:
+    return ModelLearning(
+        services.store,
+        _schedules(request, services),
+        _jobs(request, services),
+        services.learning.rows,
+    )
+
+
+@router.get("/models/{model}/learning", summary="How a model learns, and what each run reported")
+async def show_learning(model: str, request: Request, services: Wired) -> LearningAnswer:
+    """The recipe, its schedule, the corrections that wait, the job that runs, and the runs."""
+    learning = _learning(request, services).learning
+    return LearningAnswer(**await services.admin_work.run(learning, model))
 
 
 @router.get("/models/{model}/recipe", summary="The recipe of a model", responses=problems(422))

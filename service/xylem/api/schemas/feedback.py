@@ -20,6 +20,51 @@ class RowsQuery(RequestModel):
     )
 
 
+class CorrectionsQuery(RequestModel):
+    """A choice of the rows of feedback to show."""
+
+    limit: int = Field(default=50, ge=1, le=200, description="how many to return at most")
+    before: int | None = Field(
+        default=None, ge=1, le=(1 << 63) - 1, description="only rows with smaller numbers"
+    )
+    label: str | None = Field(default=None, description="only rows with this label")
+    key: str | None = Field(default=None, description="only rows of the key of this name")
+
+
+class Correction(TypedDict):
+    """A row of feedback. `at` is in seconds since 1970; `key` is the name of the sender's key."""
+
+    number: int
+    event_id: str
+    at: float
+    key: str | None
+    text: str | None
+    labels: list[str]
+    gone_labels: list[str]
+
+
+class CorrectionPage(TypedDict):
+    """Rows of feedback, the newest first. `next` is the `before` of the next page."""
+
+    corrections: list[Correction]
+    next: int | None
+    n_rows: int
+
+
+class RowsDeleted(TypedDict):
+    """The number of rows of feedback that were removed."""
+
+    model: str
+    deleted: int
+
+
+class FeedbackState(TypedDict):
+    """Whether the text of a correction would be stored, and if not, why."""
+
+    rows_stored: bool
+    because: str | None
+
+
 class FeedbackLineError(TypedDict):
     """The error that ended the answer: send the events without a result again."""
 

@@ -143,6 +143,19 @@ class RecipeAnswer(BaseModel):
     changed: str
 
 
+class LearningAnswer(BaseModel):
+    """How a model learns by its recipe. Times are seconds since 1970."""
+
+    recipe: dict[str, Any] | None
+    schedule: dict[str, Any] | None = Field(description="`id`, `cron`, `rows` and `next_at`")
+    n_waiting: int = Field(description="the rows of feedback since the last run")
+    job: dict[str, Any] | None = Field(description="`id` and `state` of the run under way")
+    runs: list[dict[str, Any]] = Field(
+        description="reports of at most 50 runs, the newest first: `figures` and `corrections` "
+        "compare the version (b) with the one before (a) on held-out documents"
+    )
+
+
 class UploadedFileList(BaseModel):
     """The files of the data directory, by name."""
 

@@ -19,7 +19,9 @@ threshold_shadows      at most one row for each version: the candidate that is s
                        `epoch`; later changes are in the log
 feedback_events        a row for each event that was counted, by a hash of its model and event_id
 feedback_rows          instances of such events with their true labels, if they are stored: a line
-                       of JSON each, numbered as they came (`xylem.thresholds.store.feedback_rows`)
+                       of JSON each, numbered as they came (`xylem.thresholds.store.feedback_rows`).
+                       `key` is the name of the sender's key. NULL: the sender had none, or an older
+                       release wrote the row
 secrets                keys that replicas share
 access_keys            a row for each key of the service (`xylem.base.access`): never the key, but
                        its hash
@@ -136,6 +138,7 @@ FEEDBACK_ROWS = _table(
     Column("event_key", LargeBinary(EVENT_KEY_BYTES), nullable=False, unique=True),
     Column("at", Float, nullable=False),
     Column("line", LargeBinary, nullable=False),
+    Column("key", String(64)),
     Index("ix_feedback_rows_model", "model", "number"),
     sqlite_autoincrement=True,
 )
@@ -266,6 +269,7 @@ ADDED = (
     VERSIONS.c.digest,
     LOG.c.sums,
     CHECKPOINTS.c.objective,
+    FEEDBACK_ROWS.c.key,
     ACCESS_KEYS.c.no_rows,
     ACCESS_KEYS.c.models,
     ACCESS_KEYS.c.data_prefix,

@@ -207,15 +207,50 @@ class Admin(Base):
         return self._download(f"{admin_path(model, '/feedback-rows')}{query(days=days)}", Path(to))
 
     def delete_feedback_rows(
-        self, model: str, event_ids: Sequence[str] | None = None, day: str | None = None
+        self,
+        model: str,
+        event_ids: Sequence[str] | None = None,
+        day: str | None = None,
+        key: str | None = None,
     ) -> JsonObject:
-        """Remove rows of feedback: of some events, or of a day, such as 2026-11-23."""
+        """Remove rows of feedback: of some events, of a day such as 2026-11-23, or of a key.
+
+        key  the name of the sender's key
+        """
         return self.call(
             "POST",
             admin_path(model, "/feedback-rows/delete"),
             event_ids=None if event_ids is None else list(event_ids),
             day=day,
+            key=key,
         )
+
+    def corrections(
+        self,
+        model: str,
+        label: str | None = None,
+        key: str | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> JsonObject:
+        """Return stored rows of a model's feedback, the newest first; some at a time.
+
+        label   only rows with this label
+        key     only rows of the key of this name
+        before  only rows with smaller numbers than this: the next page
+        """
+        return self.call(
+            "GET",
+            admin_path(model, "/corrections"),
+            label=label,
+            key=key,
+            limit=limit,
+            before=before,
+        )
+
+    def learning(self, model: str) -> JsonObject:
+        """Return how a model learns: its recipe, its next run, and its runs with their figures."""
+        return self.call("GET", admin_path(model, "/learning"))
 
     def load_model(self, model: str) -> None:
         """Open the versions that a model's aliases name, in the process that answers."""
