@@ -14,9 +14,9 @@ from tests.helpers.vectors import vectors_of
 from xylem.base.columns import DEFAULT_COLUMNS, columns_of
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.rows import Dataset
+from xylem.datasets.data_reports import collect_reports
 from xylem.datasets.data_stream import DataStream
 from xylem.datasets.reader import STDIN, read_dataset
-from xylem.datasets.data_reports import collect_reports
 from xylem.datasets.tables import TableLines
 
 TEXTS = [f"word{i % 7} other{i % 3}" for i in range(40)]
