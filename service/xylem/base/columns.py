@@ -66,24 +66,37 @@ class TableColumns(NamedTuple):
         """Return the file of vectors that stands beside a data file, None if there is none."""
         return next((vectors for data, vectors in self.vectors if data == path), None)
 
-    def with_vectors(self, vectors: Sequence[Path] | None, *files: Path | None) -> Self:
-        """Return the same with a file of vectors beside each data file, in the same order.
+    def with_vectors(
+        self, vectors: Sequence[Path] | None, *files: Path | None, column: str | None = None
+    ) -> Self:
+        """Return the same with vectors of rows: in a file beside each data file, or in a column.
 
-        Raises BadParameter, whose path is the field of a job, unless there are as many of both, or
-        no vectors.
+        vectors  the files of vectors, in the order of the data files; None: there are none
+        column   as `vector`; None: there is none
+
+        Raises BadParameter, whose path is the field of a job, for both, for another number of files
+        of vectors, and for rows that are joined.
         """
         paths = [file for file in files if file is not None]
-        if vectors and (self.join or self.vector):
-            raise BadParameter(
-                f"vectors cannot be used with {'join rows' if self.join else 'a vector column'}"
-            ).with_path("vectors")
+        if column == "":
+            raise BadParameter("vector column: expected a name, found an empty one").with_path(
+                "vector_column"
+            )
+        if vectors and column:
+            raise BadParameter("vectors cannot be used with a vector column").with_path("vectors")
+        if self.join and (vectors or column):
+            name = "vectors" if vectors else "vector_column"
+            raise BadParameter(f"{name.replace('_', ' ')} cannot be used with join rows").with_path(
+                name
+            )
         if vectors and len(vectors) != len(paths):
             names = ", ".join(path.name for path in paths)
             raise BadParameter(
                 f"vectors: expected a file for each file of data, {len(paths)} ({names}), "
                 f"found {len(vectors)}"
             ).with_path("vectors")
-        return self._replace(vectors=tuple(zip(paths, vectors or (), strict=False)))
+        pairs = tuple(zip(paths, vectors or (), strict=False))
+        return self._replace(vectors=pairs, vector=column or "")
 
     def for_file(self, path: Path, kind: str) -> Self:
         """Return how a data file is read: a file of vectors beside it replaces the column.
@@ -154,7 +167,6 @@ def columns_of(
     join_rows: str | None = None,
     strict: bool = False,
     weight_column: str | None = None,
-    vector_column: str | None = None,
 ) -> TableColumns:
     """Return the columns for the values of `--text-column`, `--label-column` and so on.
 
@@ -180,12 +192,11 @@ def columns_of(
         raise BadParameter(
             "label columns: expected --label-column or --label-columns, found both"
         ).with_path("label_columns")
-    for option, name in (("weight_column", weight_column), ("vector_column", vector_column)):
-        if name is not None and (join_rows or not name):
-            raise BadParameter(
-                f"{option.replace('_', ' ')}: expected a name, and rows that are not joined, found "
-                f"{f'--join-rows {join_rows}' if name else 'an empty name'}"
-            ).with_path(option)
+    if weight_column is not None and (join_rows or not weight_column):
+        instead = f"--join-rows {join_rows}" if weight_column else "an empty name"
+        raise BadParameter(
+            f"weight column: expected a name, and rows that are not joined, found {instead}"
+        ).with_path("weight_column")
     if quote not in (None, "none"):
         raise BadParameter(f"quote: expected none, found {quote!r}").with_path("quote")
     return TableColumns(
@@ -199,7 +210,6 @@ def columns_of(
         join=join_rows or "",
         strict=strict,
         weight=weight_column or "",
-        vector=vector_column or "",
     )
 
 

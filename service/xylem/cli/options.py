@@ -314,9 +314,9 @@ class Table(NamedTuple):
 
         Raises BadParameter if none of the files is a table, but an option is for tables.
         """
-        columns = columns_of(*self[:-1])
+        columns = columns_of(*self[:-2])
         refuse_without_table(columns, *files)
-        return columns.with_vectors(self.vectors, *files)
+        return columns.with_vectors(self.vectors, *files, column=self.vector_column)
 
 
 @in_panel("Work")

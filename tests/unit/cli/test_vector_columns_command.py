@@ -167,7 +167,14 @@ def test_what_does_not_go_together_is_refused(cli: Cli, files: Path, trained: An
     both = "vectors cannot be used with a vector column"
     for command in (("evaluate", "m@1"), ("predict", "m@1"), ("thresholds", "m@1")):
         cli.refuses(both, *command, *valid(files), *beside)
-    cli.refuses("--join-rows id", "evaluate", "m@1", *valid(files), "--join-rows", "id")
+    cli.refuses(
+        "vector column cannot be used with join rows",
+        "evaluate",
+        "m@1",
+        *valid(files),
+        "--join-rows",
+        "id",
+    )
     plain = "predict", "m@1", "--plain"
     cli.refuses("--vector-column cannot be used with --plain", *plain, *EMB, input="a\n")
     cli.refuses("--vectors cannot be used with --plain", *plain, *beside, input="a\n")

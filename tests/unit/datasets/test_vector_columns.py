@@ -11,7 +11,7 @@ from pyarrow import parquet
 from tests.helpers.datasets_helpers import write_lines
 from tests.helpers.vectors import vectors_of
 
-from xylem.base.columns import DEFAULT_COLUMNS, columns_of
+from xylem.base.columns import DEFAULT_COLUMNS
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.rows import Dataset
 from xylem.datasets.data_reports import collect_reports
@@ -21,7 +21,7 @@ from xylem.datasets.tables import TableLines
 
 TEXTS = [f"word{i % 7} other{i % 3}" for i in range(40)]
 VECTORS = vectors_of(TEXTS)
-COLUMN = columns_of(None, None, None, vector_column="emb")
+COLUMN = DEFAULT_COLUMNS._replace(vector="emb")
 
 
 def lines_of(path: Path, vectors: list[Any]) -> Path:
@@ -204,19 +204,18 @@ def test_standard_input_is_read_once() -> None:
 
 
 def test_options_that_do_not_go_together() -> None:
-    message = "vector column: expected a name, and rows that are not joined, found --join-rows id"
-    with pytest.raises(BadParameter, match=message):
-        columns_of(None, None, None, vector_column="emb", join_rows="id")
-    with pytest.raises(BadParameter, match="vector column: expected a name, and rows that"):
-        columns_of(None, None, None, vector_column="")
+    with pytest.raises(BadParameter, match="vector column cannot be used with join rows"):
+        DEFAULT_COLUMNS._replace(join="id").with_vectors(None, column="emb")
+    with pytest.raises(BadParameter, match="vector column: expected a name, found an empty one"):
+        DEFAULT_COLUMNS.with_vectors(None, column="")
     with pytest.raises(BadParameter, match="vectors cannot be used with a vector column"):
-        COLUMN.with_vectors([Path("a.npy")], Path("rows.jsonl"))
+        DEFAULT_COLUMNS.with_vectors([Path("a.npy")], Path("rows.jsonl"), column="emb")
 
 
 def test_a_file_of_vectors_replaces_the_column(tmp_path: Path) -> None:
     path = lines_of(tmp_path / "rows.jsonl", ["no key"] * 3)
     np.save(tmp_path / "rows.npy", VECTORS[:3])
-    columns = DEFAULT_COLUMNS.with_vectors([tmp_path / "rows.npy"], path)._replace(vector="emb")
+    columns = COLUMN._replace(vectors=((path, tmp_path / "rows.npy"),))
     dataset = read_dataset(path, columns=columns)
     np.testing.assert_array_equal(np.array(dataset.vectors), VECTORS[:3])
     assert columns.has_vectors(path) and columns.has_vectors(tmp_path / "other.jsonl")
