@@ -241,8 +241,8 @@ def _label_columns(sample: _Sample, columns: TableColumns) -> tuple[str, ...]:
 
 def _texts(sample: _Sample, columns: TableColumns) -> list[str]:
     """Return the columns of texts: by their names, else the one with the most words."""
-    others = {"", columns.labels, *columns.names_without_labels}
-    candidates = [name for name in sample.cells if name not in others]
+    excluded = {"", columns.labels, *columns.names_without_labels}
+    candidates = [name for name in sample.cells if name not in excluded]
     if DEFAULT_TEXT in sample.cells or not candidates:
         return [DEFAULT_TEXT]
     return [name for name in candidates if name.lower() in TEXTS] or [

@@ -64,8 +64,8 @@ def table_rows(
     with closing(table):
         text_names = columns.texts.names
         label_names = _label_names(table.columns, columns) if with_labels else []
-        others = [name for name in (columns.join, columns.weight, columns.vector) if name]
-        names = [*text_names, *label_names, *others]
+        extra_names = [name for name in (columns.join, columns.weight, columns.vector) if name]
+        names = [*text_names, *label_names, *extra_names]
         _check_columns(file, table.line, table.columns, names)
         if isinstance(table, ParquetTable):
             are_several = bool(columns.label_columns)
@@ -89,7 +89,7 @@ def table_rows(
                 ]
             )
             text = join(columns.texts, cells[: len(text_names)])
-            other_cells = dict(zip(others, cells[places.stop :], strict=True))
+            other_cells = dict(zip(extra_names, cells[places.stop :], strict=True))
             key = other_cells.get(columns.join)
             yield TextRow(
                 place=line,
@@ -287,15 +287,15 @@ class TableLines:
     def _json_lines(self, rows: Iterator[TextRow]) -> Iterator[bytes]:
         for row in rows:
             self.number = row.place
-            others: dict[str, Any] = {}
+            values: dict[str, Any] = {}
             if self._with_labels:
-                others = {"labels": row.labels}
+                values = {"labels": row.labels}
                 if self._weight:
-                    others[self._weight] = row.weight
+                    values[self._weight] = row.weight
             if self._vector:
-                others[self._vector if self._with_labels else VECTOR] = row.vector
+                values[self._vector if self._with_labels else VECTOR] = row.vector
             key = "text" if isinstance(row.text, str) else TextFields.key
-            yield orjson.dumps({key: row.text, **others}) + b"\n"
+            yield orjson.dumps({key: row.text, **values}) + b"\n"
 
     def _join(self, fields: TextFields, cells: list[Any]) -> str | dict[str, Any]:
         is_joined_later = self._with_labels and fields == self._fields
