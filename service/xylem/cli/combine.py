@@ -196,8 +196,9 @@ def vocabulary(
     name, reference = parse_reference(model)
     model_store = store_to_publish(store, "xylem models vocabulary")
     with opened_database(store) as database:
-        learning = ModelLearning.of_store(model_store, database, read_settings(store=store))
-        added = learning.additions(name)["concepts"]
+        added = ModelLearning.of_store(model_store, database, read_settings(store=store)).additions(
+            name
+        )["concepts"]
     request = VocabularyRequest(file, language, by, first_name, added=added)
     report = set_vocabulary(model_store, name, reference, request)
     line = (
