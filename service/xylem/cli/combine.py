@@ -201,8 +201,9 @@ def vocabulary(
         )["concepts"]
     request = VocabularyRequest(file, language, by, first_name, added=added)
     report = set_vocabulary(model_store, name, reference, request)
-    line = (
+    print_result(
+        json,
         f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "
-        "labels added, "
+        f"labels added, {report.removed:,} removed",
+        **report._asdict(),
     )
-    print_result(json, f"{line}{report.removed:,} removed", **report._asdict())

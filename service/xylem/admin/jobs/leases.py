@@ -75,8 +75,13 @@ class Leases:
                     end(connection, row.id, "cancelled")
                 elif row.attempts >= self._limits.job_attempts_max:
                     cause = f"found that {row.attempts} workers died, the last one {row.worker}"
-                    fault = f"expected the job's worker to stay alive, {cause}"
-                    end(connection, row.id, "failed", error=fault, error_code="worker-died")
+                    end(
+                        connection,
+                        row.id,
+                        "failed",
+                        error=f"expected the job's worker to stay alive, {cause}",
+                        error_code="worker-died",
+                    )
                 else:
                     return self._take(connection, row, worker)
         return None

@@ -119,9 +119,9 @@ def judge_conditions(
             change >= condition.least_change - 1e-9
         )  # the decimals may be equal, the floats not
         holds = holds and is_met
-        change_text = f"found {change:+.2f}, from {old_value:.2f} to {new_value:.2f}"
         reasons.append(
-            f"{condition.metric}: {expectation}, {change_text}{'' if is_met else ': not enough'}"
+            f"{condition.metric}: {expectation}, found {change:+.2f}, from {old_value:.2f} to "
+            f"{new_value:.2f}{('' if is_met else ': not enough')}"
         )
     return holds, reasons
 

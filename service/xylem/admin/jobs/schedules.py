@@ -250,8 +250,9 @@ def next_time(cron: str, start_time: float) -> float:
         start = datetime.datetime.fromtimestamp(start_time, datetime.UTC)
         next_run: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
     except CroniterBadDateError:
-        fault = f"expected a cron line with a time that comes, found {cron_text}, which never does"
-        raise BadRequest(fault).with_path("cron") from None
+        raise BadRequest(
+            f"expected a cron line with a time that comes, found {cron_text}, which never does"
+        ).with_path("cron") from None
     except CroniterError as error:
         raise BadRequest(f"expected a cron line, found {cron_text}: {error}").with_path(
             "cron"

@@ -184,10 +184,10 @@ def _published(context: JobContext) -> Manifest | None:
     job = context.job
     manifest = context.store.published(job.model, job.id)
     if manifest is None and job.version is not None:
-        fault = (
-            f"expected version {job.version}, which this job published, found that it was deleted"
+        raise VersionNotFound(
+            f"{job.model}: expected version {job.version}, which this job published, found "
+            "that it was deleted"
         )
-        raise VersionNotFound(f"{job.model}: {fault}")
     return manifest
 
 
@@ -282,8 +282,10 @@ def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
         return {}
     address = context.settings.ray_address
     if address is None:
-        fault = "expected XYLEM_RAY_ADDRESS to be set for the worker too, found that it is not"
-        raise BadParameter(f"executor: {fault}")
+        raise BadParameter(
+            "executor: expected XYLEM_RAY_ADDRESS to be set for the worker too, found that "
+            "it is not"
+        )
     return {"ray": address, "steps": context.work / "steps", "resume": True}
 
 

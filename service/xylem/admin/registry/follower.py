@@ -57,11 +57,13 @@ class RemoteFollower:
             self._note("", str(error))
             return False
         has_index = index.generation > 0
-        no_index = (
-            f"{self._remote.url}: expected {INDEX}, which xylem models push --alias "
-            "writes, found none"
+        self._note(
+            "",
+            None
+            if has_index
+            else f"{self._remote.url}: expected {INDEX}, which xylem models push --alias writes, "
+            "found none",
         )
-        self._note("", None if has_index else no_index)
         if index is not self._seen and has_index:
             successes = [
                 self._try(*model)

@@ -147,12 +147,13 @@ class FeedbackRows:
         if before_number is not None:
             choice &= _R.number < before_number
         query = select(FEEDBACK_ROWS).where(choice).order_by(_R.number.desc())
-        with self._database.read() as connection:
+        query = query.execution_options(yield_per=_PAGE_ROWS)
+        with self._database.read() as connection, connection.execute(query) as lines:
             # label and key are not compared by SQL, which has no function for labels in a line of
             # both databases: a label without rows costs a look at all of them
             rows = (
                 {"text": None, **event, "number": row.number, "at": row.at, "key": row.key}
-                for row in connection.execute(query.execution_options(yield_per=_PAGE_ROWS))
+                for row in lines
                 for event in [json.loads(row.line)]
                 if key in (None, row.key) and (label is None or label in event["labels"])
             )
