@@ -131,14 +131,16 @@ def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> 
     from xylem.workflows import Recipe
 
     if sources.recipe is not None:
-        if sources.vocabulary or sources.data or sources.titles or parameters:
+        if (sources, table) != (Sources(recipe=sources.recipe), Table()) or parameters:
             raise BadParameter("--recipe cannot be used with options that a recipe has")
         return Recipe.read(sources.recipe)
     if sources.vocabulary is None or not sources.data:
-        if sources.vocabulary or sources.data or sources.titles:
-            raise BadParameter("expected --vocabulary and --data together, found one of them")
+        if (sources, table) != (Sources(), Table()) or parameters:
+            raise BadParameter(
+                "expected --vocabulary and --data, with which a new recipe begins, found other "
+                "options of a recipe: xylem models recipe NAME --set FILE changes one"
+            )
         return None
-    files = {"judge": sources.data, "members": sources.titles or []}
     return Recipe.from_json(
         {
             "vocabulary": str(sources.vocabulary.resolve()),
@@ -147,7 +149,7 @@ def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> 
             "first_name": sources.first_name,
             "sources": [
                 {"file": str(path.resolve()), "role": role}
-                for role, paths in files.items()
+                for role, paths in (("judge", sources.data), ("members", sources.titles or ()))
                 for path in paths
             ],
             "reading": {name: value for name, value in table._asdict().items() if value},
