@@ -199,8 +199,9 @@ def vocabulary(
         added = ModelLearning.of_store(model_store, database, read_settings(store=store)).additions(
             name
         )["concepts"]
-    request = VocabularyRequest(file, language, by, first_name, added=added)
-    report = set_vocabulary(model_store, name, reference, request)
+    report = set_vocabulary(
+        model_store, name, reference, VocabularyRequest(file, language, by, first_name, added=added)
+    )
     print_result(
         json,
         f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "

@@ -234,8 +234,14 @@ class ModelLearning(NamedTuple):
             is_this = (CONCEPTS.c.model == model) & (CONCEPTS.c.key == key)
             connection.execute(delete(CONCEPTS).where(is_this))
             if concept is not None:
-                row = {"concept": json.dumps(concept), "at": concept.get("at") or now(connection)}
-                connection.execute(insert(CONCEPTS).values(model=model, key=key, **row))
+                connection.execute(
+                    insert(CONCEPTS).values(
+                        model=model,
+                        key=key,
+                        concept=json.dumps(concept),
+                        at=concept.get("at") or now(connection),
+                    )
+                )
 
     def vocabulary_changes(self, model: str, vocabulary: str) -> dict[str, Any]:
         """Return what a file of concepts would change in a model's vocabulary.

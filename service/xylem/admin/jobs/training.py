@@ -204,8 +204,9 @@ def _files(
     store = context.store
     columns = request.columns()
     for name, reference in map(parse_named, reversed(request.bases)):
-        manifest = store.manifest(name, store.resolve(name, reference))
-        columns = columns.for_version(TextFields.of_options(manifest.fields))
+        columns = columns.for_version(
+            TextFields.of_options(store.manifest(name, store.resolve(name, reference)).fields)
+        )
     if isinstance(request.data, str):
         data = files.find(request.data)
     else:
@@ -214,8 +215,7 @@ def _files(
     if request.split is None:
         return data, valid
     share = request.split
-    report = context.on_progress
-    return split_lines(data, context.work, share, request.seed, report, columns)
+    return split_lines(data, context.work, share, request.seed, context.on_progress, columns)
 
 
 def _train(publication: Publication, request: TrainingJob) -> None:
@@ -345,9 +345,11 @@ def combine(context: JobContext, request: CombineJob) -> dict[str, Any]:
     figures = publish(context, request, _combine)
     if request.vocabulary is not None and context.store.label_info(request.model) is None:
         # an earlier run was killed before it stored the label info, or somebody has removed it
-        file = context.data.path_of(request.vocabulary, "vocabulary")
         info = read_label_info(
-            file, request.by or URI, request.language, first_name=request.first_name
+            context.data.path_of(request.vocabulary, "vocabulary"),
+            request.by or URI,
+            request.language,
+            first_name=request.first_name,
         )
         context.store.put_label_info(request.model, info)
     return figures
@@ -375,18 +377,20 @@ def _combine(publication: Publication, request: CombineJob) -> None:
 def _set_vocabulary(publication: Publication, request: VocabularyJob) -> None:
     context = publication.context
     learning = ModelLearning.of_store(context.store, context.database, context.settings)
-    file = publication.files.find(request.vocabulary, "vocabulary")
     vocabulary_request = VocabularyRequest(
-        file,
+        publication.files.find(request.vocabulary, "vocabulary"),
         request.language,
         request.by,
         request.first_name,
         added=patiently(lambda: learning.additions(request.model))["concepts"],
         **publication.marks(request),
     )
-    version = LATEST if request.version is None else request.version
     set_vocabulary(
-        publication.store, request.model, version, vocabulary_request, publication.on_progress
+        publication.store,
+        request.model,
+        LATEST if request.version is None else request.version,
+        vocabulary_request,
+        publication.on_progress,
     )
 
 

@@ -92,8 +92,11 @@ class RemoteFollower:
         """
         for name, alias in sorted(remote_model.aliases.items(), key=lambda item: item[0] != LATEST):
             for version in alias.versions:
-                remote_version = RemoteVersion(version, remote_model.digests[version])
-                self._fetch(model, remote_version, alias.denied if name == LATEST else ())
+                self._fetch(
+                    model,
+                    RemoteVersion(version, remote_model.digests[version]),
+                    alias.denied if name == LATEST else (),
+                )
             self._bring_alias(model, name, alias)
         for name in self._store.info(model).aliases.keys() - remote_model.aliases.keys() - {LATEST}:
             self._store.delete_alias(model, name, self._cause)

@@ -532,5 +532,8 @@ async def put_recipe(
     services: Wired,
 ) -> RecipeAnswer:
     """Its files are names below the data directory. Its schedule replaces the one before."""
-    change = partial(_schedules(request, services).set_recipe, names_files=True)
-    return RecipeAnswer(**await services.admin_work.run(change, model, body.root))
+    return RecipeAnswer(
+        **await services.admin_work.run(
+            partial(_schedules(request, services).set_recipe, names_files=True), model, body.root
+        )
+    )

@@ -73,8 +73,9 @@ class StoredRows(NamedTuple):
         labels = self.store.open(model, LATEST, verify=False).labels
         rows = self.rows.newest(model, limit + 1, before_number, label, key)
         for row in rows:
-            is_gone = find_all(labels, row["labels"]) < 0
-            row["gone_labels"] = list(itertools.compress(row["labels"], is_gone))
+            row["gone_labels"] = list(
+                itertools.compress(row["labels"], find_all(labels, row["labels"]) < 0)
+            )
         return {
             "corrections": rows[:limit],
             "next": rows[limit - 1]["number"] if len(rows) > limit else None,

@@ -215,8 +215,14 @@ class FeedbackRows:
                 if n_old < _OLD_MAX:
                     break
             if n > self._rows_max:
-                newest = select(_R.number).where(_R.model == model).order_by(_R.number.desc())
-                last = newest.limit(1).offset(self._rows_max).scalar_subquery()
+                last = (
+                    select(_R.number)
+                    .where(_R.model == model)
+                    .order_by(_R.number.desc())
+                    .limit(1)
+                    .offset(self._rows_max)
+                    .scalar_subquery()
+                )
                 self.dropped[model, "rows"] += self._remove(
                     (_R.model == model) & (_R.number <= last)
                 )
