@@ -361,12 +361,8 @@ def _measure_chunk(
     for position in child:
         if position < 0 or position >= len(bias):
             return _NO_CHILD
-    for number in weight:
-        if not np.isfinite(number):
-            return _NOT_FINITE
-    for number in bias:
-        if not np.isfinite(number):
-            return _NOT_FINITE
+    if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+        return _NOT_FINITE
     sizes_out[0] = n_blocks
     sizes_out[1] = n_sparse + 1
     sizes_out[2] = n_words

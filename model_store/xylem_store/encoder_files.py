@@ -10,8 +10,6 @@ encoder elsewhere, which can be missing.
 without a name, which no version has any more, are removed before the next write.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re
@@ -48,7 +46,7 @@ class EncoderArrays(NamedTuple):
     tokenizer: U8
 
     @staticmethod
-    def among(arrays: Mapping[str, NDArray[Any]]) -> EncoderArrays:
+    def among(arrays: Mapping[str, NDArray[Any]]) -> "EncoderArrays":
         """Return the arrays of the encoder among those of a version. Raises Corrupt."""
         return EncoderArrays(*(take(arrays, name, "uint8", (None,)) for name in ENCODER_NAMES))
 

@@ -5,8 +5,6 @@ mean that of the training rows, and P are their first principal components. The 
 have the last ids of the model. Every row has all of them, also those that are 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -84,7 +82,7 @@ class VectorParameters(Parameters):
         default="", description="text before each text that a sentence encoder reads, as `query: `"
     )
 
-    def encoder(self, name: str, arrays: EncoderArrays) -> TextEncoder:
+    def encoder(self, name: str, arrays: EncoderArrays) -> "TextEncoder":
         """Return an encoder that reads texts as these parameters say."""
         return TextEncoder(name, arrays, self.prefix, self.max_tokens)
 

@@ -1,7 +1,5 @@
 """The values that a search tries: parameters of each trainer, and those of text features."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -149,7 +147,7 @@ def start_of(name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Any]:
     return {TRAINER: name, **values}
 
 
-def ask(trial: Trial, name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Scalar]:
+def ask(trial: "Trial", name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Scalar]:
     """Return the values of a trial, by the names that trainers and features use."""
     values: dict[str, Scalar] = {}
     for key, dimension in dimensions.items():

@@ -1,7 +1,5 @@
 """Read files of instances in blocks of lines, each a JSON object; answer the blocks in threads."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import re
@@ -93,13 +91,17 @@ def opened(
         yield Source(_as_utf8(sys.stdin.buffer, data, columns), sys.stdin.buffer, 0, convert)
         return
     path = file_path(data)
-    if is_table(path) or is_directory(path) or columns.vectors_of(path) is not None:
+    makes_lines = is_table(path) or is_directory(path)
+    if makes_lines or columns.vectors_of(path) is not None:
         from xylem.datasets import TableLines  # imports kernels, which `xylem --help` is spared
 
         with TableLines(path, columns) as table:
-            has_texts = is_table(path) or is_directory(path)
-            of_lines = None if has_texts else convert
-            yield Source(table, table, table.n_bytes, of_lines)  # type: ignore[arg-type]
+            yield Source(
+                table,  # type: ignore[arg-type]
+                table,  # type: ignore[arg-type]
+                table.n_bytes,
+                None if makes_lines else convert,
+            )
         return
     if not plain_name(path).endswith(JSON_LINES):
         raise BadData(
@@ -112,10 +114,8 @@ def opened(
     with file:
         if end:
             raw.packed.seek(start)
-            piece: Any = _Piece(file, end - start)
-            yield Source(piece, raw.packed, raw.n_bytes, convert)
-        else:
-            yield Source(_as_utf8(file, data, columns), raw.packed, raw.n_bytes, convert)
+        lines: Any = _Piece(file, end - start) if end else _as_utf8(file, data, columns)
+        yield Source(lines, raw.packed, raw.n_bytes, convert)
 
 
 class _Piece:
@@ -165,7 +165,7 @@ def _as_utf8(file: Any, data: str, columns: TableColumns) -> Any:
 
 def blocks_of(
     source: Source, line_bytes_max: int, rows_max: int, first: int = 1
-) -> Iterator[LineBlock]:
+) -> "Iterator[LineBlock]":
     """Yield the lines of `source` in blocks, as they arrive; None for a line that is too long.
 
     first  the number of the first line
@@ -229,11 +229,11 @@ def _with_text(fields: TextFields, line: bytes) -> bytes:
 
 
 def in_order(
-    todo: Iterator[LineBlock],
-    answer: Callable[[LineBlock], Answered],
+    todo: "Iterator[LineBlock]",
+    answer: "Callable[[LineBlock], Answered]",
     threads: int,
     would_wait: Callable[[], bool],
-) -> Iterator[Answered]:
+) -> "Iterator[Answered]":
     """Yield the answers to blocks in order, made by `threads` threads.
 
     Before reading on would wait (`would_wait`), all answers to blocks that were read are yielded.
