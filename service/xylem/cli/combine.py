@@ -122,7 +122,7 @@ def combine(
     from xylem.vocabulary import CombineRequest, combine_and_publish
     from xylem.workflows import part_trainer
 
-    columns = table.columns(data)
+    columns = table.columns(data, ranking.rerank)
     request = CombineRequest(
         members=[parse_reference(member) for member in parts.members],
         data=data,
