@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from xylem.base import BadParameter, Scalar
-from xylem.engine import PREFIX, TfidfParameters, WordsCharsParameters
+from xylem.engine import PREFIX, TfidfParameters, VectorParameters, WordsCharsParameters
 from xylem.trainers import trainer
 
 if TYPE_CHECKING:
     from optuna import Trial
+
+# How the names begin of parameters that no trainer has: they say how rows are made.
+_OF_ROWS = (PREFIX, VectorParameters.name_prefix)
 
 TRAINER = "trainer"  # the name of the first choice of a trial
 
@@ -105,7 +108,7 @@ def check_space(trainers: tuple[str, ...], fixed: Mapping[str, Scalar]) -> None:
     if len(set(trainers)) != len(trainers) or not trainers:
         raise BadParameter(f"--trainer: expected each once, found {', '.join(trainers) or 'none'}")
     for key in fixed:
-        if not key.startswith(PREFIX) and not any(_has(name, key) for name in trainers):
+        if not key.startswith(_OF_ROWS) and not any(_has(name, key) for name in trainers):
             raise BadParameter(
                 f"{key}: expected a parameter of {', '.join(trainers)}, found another name"
             )
@@ -132,8 +135,10 @@ def dimensions_of(
 
 
 def fixed_of(name: str, fixed: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return the fixed values of a trainer and of the features."""
-    return {key: value for key, value in fixed.items() if key.startswith(PREFIX) or _has(name, key)}
+    """Return the fixed values of a trainer, of the features and of vectors."""
+    return {
+        key: value for key, value in fixed.items() if key.startswith(_OF_ROWS) or _has(name, key)
+    }
 
 
 def start_of(name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Any]:

@@ -78,15 +78,17 @@ def opened(
     """Open a file of instances, or standard input.
 
     Each row of a table, and each document of a directory, becomes a line of JSON. So do lines with
-    the columns of text that are named, or with fields of the version. Vectors beside the file are
-    put into its lines.
+    the columns of text that are named, with fields of the version, or with a column of vectors.
+    Vectors beside the file are put into its lines.
 
     start, end  the bytes to read of a file of lines that is not packed; end 0: to its end
 
     Raises BadData; for a table, and for text of another encoding than UTF-8, also while it is read.
     """
     fields = columns.texts or columns.fields
-    convert = _json_of if is_plain else partial(_with_text, fields) if fields else None
+    convert = _json_of if is_plain else None
+    if fields or columns.vector:
+        convert = partial(_as_instance, fields, columns.vector)
     if data == STDIN:
         yield Source(_as_utf8(sys.stdin.buffer, data, columns), sys.stdin.buffer, 0, convert)
         return
@@ -207,18 +209,24 @@ def _json_of(line: bytes) -> bytes:
     )
 
 
-def _with_text(fields: TextFields, line: bytes) -> bytes:
-    """Return a line of JSON whose keys are fields as one with a text.
+def _as_instance(fields: TextFields, vector: str, line: bytes) -> bytes:
+    """Return a line of JSON whose keys are fields as one with a text, and its vector as `vector`.
 
-    Other lines, and those with an object `fields`, stay, for the parser.
+    vector  the key with the vectors; empty: it need not be changed
+
+    Other lines, and the object `fields` of a line, stay, for the parser.
     """
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError:
         return line
-    cells = fields.cells(row) if isinstance(row, dict) and TextFields.key not in row else None
-    if cells is None:
+    if not isinstance(row, dict):
         return line
+    if vector:
+        row["vector"] = row.get(vector)
+    cells = None if TextFields.key in row else fields.cells(row)
+    if cells is None:
+        return orjson.dumps(row) if vector else line
     other_values = {key: row[key] for key in ("id", "labels", "sequence", "vector") if key in row}
     try:
         return orjson.dumps({"text": fields.join(cells), **other_values})
