@@ -12,13 +12,14 @@ import numpy as np
 
 from xylem.engine.kernels.search.calibrated import calibrate_answers
 from xylem.engine.kernels.search.call import Call, charge, clear_cost, write_answer
-from xylem.engine.kernels.search.feature_map import begin_piece, unmap_features
-from xylem.engine.kernels.search.narrow_chunks import is_narrow
+from xylem.engine.kernels.search.feature_map import begin_piece, clear_features
+from xylem.engine.kernels.search.narrow_chunks import is_narrow, score_narrow
 from xylem.engine.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
+from xylem.engine.kernels.search.scorer import children_width, place
 from xylem.engine.kernels.search.scoring import (
     IN_TURN,
     MAPPED,
-    NARROW,
+    SPREAD,
     CallParts,
     call_scorer,
     last_at_once,
@@ -66,7 +67,7 @@ def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
         for root in range(tree, tree + step):
             for row in range(first, last):
                 n_entries, n_leaves = _enter(
-                    ensemble, root, row, root, n_entries, n_leaves, routing
+                    ensemble, root, row, root, n_entries, n_leaves, 1, routing
                 )
         while n_entries > 0 and not work.stop[0]:
             _next_level(ensemble, n_entries, last - first, routing)
@@ -93,11 +94,13 @@ def _score_level(
     while k < n_entries and not work.stop[0]:
         node = routing.entry_node[k]
         end, is_mapped = begin_piece(ensemble, routing.entry_node, k, n_entries, row_features, work)
-        is_in_one_pass = is_mapped and is_narrow(ensemble, node)
+        is_in_one_pass = is_mapped and is_narrow(ensemble, node, answers.costs)
+        if is_mapped:
+            call_scorer(scorer, SPREAD, node, is_in_one_pass, 0)
         while k < end and not work.stop[0] and n_next != NO_ROOM:
             call_end = last_at_once(work, k, end)
             if is_in_one_pass:
-                call_scorer(scorer, NARROW, k, call_end, 0)
+                score_narrow(parts, k, call_end)
             elif is_mapped:
                 call_scorer(scorer, MAPPED, k, call_end, 0)
             else:
@@ -110,8 +113,10 @@ def _score_level(
                 margins = work.margins[entry - k]
                 n_next, n_leaves = _enter_children(parts, entry, n_next, n_leaves, margins)
             k = call_end
-        if is_mapped:
-            unmap_features(ensemble, node, work.feature_row)
+        if is_in_one_pass:
+            clear_features(ensemble, node, work.narrow_rows, children_width(ensemble, node))
+        elif is_mapped:
+            clear_features(ensemble, node, work.feature_row, 1)
         if n_next == NO_ROOM:
             break
     return n_next, n_leaves
@@ -143,16 +148,21 @@ def _enter_children(
     tree = routing.entry_tree[k]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
+    n_positive = 0
+    if parts.search.link == _MULTIWAY:
+        for j in range(n_children):
+            is_positive = np.int64(margins[place(j)] > _ZERO)
+            n_positive += is_positive
+            n_next, n_leaves = _enter(
+                ensemble, child + j, row, tree, n_next, n_leaves, is_positive, routing
+            )
+    if n_positive > 0:
+        return n_next, n_leaves
     best = 0
     for j in range(1, n_children):
         if margins[j] > margins[best] or np.isnan(margins[best]):
             best = j
-    if parts.search.link != _MULTIWAY or not margins[best] > _ZERO:
-        return _enter(ensemble, child + best, row, tree, n_next, n_leaves, routing)
-    for j in range(n_children):
-        if margins[j] > _ZERO:
-            n_next, n_leaves = _enter(ensemble, child + j, row, tree, n_next, n_leaves, routing)
-    return n_next, n_leaves
+    return _enter(ensemble, child + best, row, tree, n_next, n_leaves, 1, routing)
 
 
 @inlined
@@ -163,20 +173,26 @@ def _enter(
     tree: int,
     n_next: int,
     n_leaves: int,
+    enters: int,
     routing: RoutingWorkspace,
 ) -> tuple[int, int]:
-    """Let a row enter a node of a tree; return (n_next, n_leaves) as `_enter_children` does."""
-    if ensemble.node_chunk[node] >= 0:
-        routing.next_node[n_next] = node
-        routing.next_row[n_next] = row
-        routing.next_tree[n_next] = tree
-        return n_next + 1, n_leaves
-    if ensemble.leaf_ptr[node + 1] > ensemble.leaf_ptr[node]:
-        routing.leaf_node[n_leaves] = node
-        routing.leaf_row[n_leaves] = row
-        routing.leaf_tree[n_leaves] = tree
-        return n_next, n_leaves + 1
-    return n_next, n_leaves
+    """Let a row enter a node of a tree if `enters` is 1, not 0.
+
+    Return (n_next, n_leaves) as `_enter_children` does. The row is written in any case, and counts
+    only if it enters: a branch would be mispredicted at every other child.
+    """
+    next_place = place(n_next)
+    routing.next_node[next_place] = node
+    routing.next_row[next_place] = row
+    routing.next_tree[next_place] = tree
+    leaf_place = place(n_leaves)
+    routing.leaf_node[leaf_place] = node
+    routing.leaf_row[leaf_place] = row
+    routing.leaf_tree[leaf_place] = tree
+    node_place = place(node)
+    is_inner = np.int64(ensemble.node_chunk[node_place] >= 0)
+    is_filled = np.int64(ensemble.leaf_ptr[node_place + place(1)] > ensemble.leaf_ptr[node_place])
+    return n_next + enters * is_inner, n_leaves + enters * is_filled
 
 
 @inlined
@@ -257,15 +273,3 @@ def route_rows(call_at: I64) -> None:
         answers.counts[block_row] = 0
         clear_cost(answers.costs, block_row, work)
     calibrate_answers(call, search, answers)
-
-
-@kernel
-def reach_leaves(call_at: I64) -> int:
-    """Write the leaves that a row reaches, without empty ones, to leaf_node and leaf_tree; return
-    how many.
-
-    They have ascending ids. The row is the first one of a Call as `route_rows` takes it, in which
-    no costs are requested.
-    """
-    first = struct_at(Call, call_at).first
-    return go_down(parts_of(call_at, RoutingWorkspace), first, first + 1)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xylem_store import (
+    EIGHT,
     F32_1,
     F32_2,
     F32_3,
@@ -23,6 +24,7 @@ from xylem_store import (
     dense_tail,
     handle,
     levels_of,
+    padded_width,
     zeros,
 )
 
@@ -57,6 +59,9 @@ class Workspace(NamedTuple):
                                rows and words found
     feature_row                [D padded, or 0]  the rows of one chunk by feature, or zeros (see
                                feature_map)
+    narrow_rows                [D padded * V + vectors, or 0]  the rows of one narrow chunk by
+                               feature, or zeros (see narrow_chunks); V is the most weights of a
+                               narrow row
     margins                    [M, W]            the margins of the children of up to M nodes that
                                are scored in one call
     cost                       [M, 2]            chunks scored and bytes of weights read since it
@@ -77,6 +82,7 @@ class Workspace(NamedTuple):
     counts: I64_2
     turns: I64_1
     feature_row: I32_1
+    narrow_rows: F32_1
     margins: F32_2
     cost: I64_2
     tail_end: int
@@ -107,6 +113,10 @@ def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bo
     n_at_once = max(1, min(_AT_ONCE_MAX, _MARGINS_MAX // max(1, width)))
     if not maps_features or n_mapped > _MAP_FEATURES_MAX:
         n_mapped = 0
+    n_narrow = 0
+    if n_mapped and len(ensemble.leaf_ptr) > 1:
+        widest = padded_width(int(np.diff(ensemble.child_ptr).max()))
+        n_narrow = n_mapped * min(EIGHT, widest) + 2 * EIGHT
     shapes = {
         "block_at block_item dense_at dense_value sparse_at sparse_value sparse_count": (
             STAGES,
@@ -115,6 +125,7 @@ def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bo
         "counts": (STAGES, 5),
         "turns": 3,
         "feature_row": n_mapped,
+        "narrow_rows": n_narrow,
         "margins": (n_at_once, width),
         "cost": (n_at_once, 2),
         "stop": 1,
@@ -264,7 +275,7 @@ class BeamShape:
 # There is room for so many nodes for each row on a level, and leaves for each row and tree.
 #
 # Blocks that need more are halved.
-_ENTRIES_A_TREE = 4
+_ENTRIES_A_TREE = 8
 
 # There is room for so many leaves of a block, or for all that one row can reach: some twenty
 # megabytes.
