@@ -32,20 +32,19 @@ from xylem_store import (
 def is_narrow(ensemble: TreeEnsemble, node: int, costs: I64) -> bool:
     """Return whether the rows of a node's chunk are all dense and at most eight weights wide.
 
-    Return False if costs are requested, because NARROW does not count them.
+    Return False if costs are requested, because `score_narrow` does not count them.
     """
     chunk = ensemble.node_chunk[node]
     has_sparse = ensemble.row_start[chunk + 1] - ensemble.row_start[chunk] > 1
-    is_small = not has_sparse and children_width(ensemble, node) <= EIGHT
-    return bool(is_small and len(costs) == 0)
+    return bool(not has_sparse and children_width(ensemble, node) <= EIGHT and len(costs) == 0)
 
 
 @inlined
 def score_narrow(parts: CallParts[RoutingWorkspace], k: int, end: int) -> None:
     """Score entries k .. end - 1 of one node, whose rows are spread, into margins[0] and so on.
 
-    The bits are the same as with MAPPED. Two rows are added at a time, because each addition of a
-    row waits for the one before.
+    The bits are the same as those of the scorer. Two rows are added at a time, because each
+    addition of a row waits for the one before.
     """
     ensemble, _, rows, _, _, work, routing = parts
     node = routing.entry_node[k]
@@ -59,15 +58,14 @@ def score_narrow(parts: CallParts[RoutingWorkspace], k: int, end: int) -> None:
         second_end = rows.indptr[place(second_row + 1)]
         first = zero8()
         second = zero8()
-        for _ in range(min(first_end - i, second_end - j)):
-            first = _add_feature(first, rows, i, width, work)
-            second = _add_feature(second, rows, j, width, work)
-            i += 1
-            j += 1
-        for rest in range(i, first_end):
-            first = _add_feature(first, rows, rest, width, work)
-        for rest in range(j, second_end):
-            second = _add_feature(second, rows, rest, width, work)
+        n_both = min(first_end - i, second_end - j)
+        for e in range(n_both):
+            first = _add_feature(first, rows, i + e, width, work)
+            second = _add_feature(second, rows, j + e, width, work)
+        for e in range(i + n_both, first_end):
+            first = _add_feature(first, rows, e, width, work)
+        for e in range(j + n_both, second_end):
+            second = _add_feature(second, rows, e, width, work)
         vstore(work.margins[entry - k], 0, first)
         vstore(work.margins[min(entry + 1, end - 1) - k], 0, second)
     for slot in range(end - k):

@@ -87,8 +87,7 @@ def _score_level(
     one node are adjacent.
     """
     ensemble, scorer, rows, _, answers, work, routing = parts
-    first_row = routing.entry_row[0]
-    row_features = rows.indptr[first_row + 1] - rows.indptr[first_row]
+    row_features = len(rows.indices) // (len(rows.indptr) - 1)
     n_next = 0
     k = 0
     while k < n_entries and not work.stop[0]:
@@ -110,11 +109,12 @@ def _score_level(
                     n_next = NO_ROOM
                     break
                 charge(answers.costs, routing.entry_row[entry], work, entry - k)
-                margins = work.margins[entry - k]
-                n_next, n_leaves = _enter_children(parts, entry, n_next, n_leaves, margins)
+                n_next, n_leaves = _enter_children(
+                    parts, entry, n_next, n_leaves, work.margins[entry - k]
+                )
             k = call_end
         if is_in_one_pass:
-            clear_features(ensemble, node, work.narrow_rows, children_width(ensemble, node))
+            clear_features(ensemble, node, work.narrow_rows, int(children_width(ensemble, node)))
         elif is_mapped:
             clear_features(ensemble, node, work.feature_row, 1)
         if n_next == NO_ROOM:
@@ -129,8 +129,10 @@ def _is_room(
     """Return whether there is room for all children of the k-th entry's node."""
     node = routing.entry_node[k]
     n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
-    has_entries = n_next + n_children <= len(routing.next_node)
-    return bool(has_entries and n_leaves + n_children <= len(routing.leaf_node))
+    return bool(
+        n_next + n_children <= len(routing.next_node)
+        and n_leaves + n_children <= len(routing.leaf_node)
+    )
 
 
 @inlined
@@ -151,7 +153,7 @@ def _enter_children(
     n_positive = 0
     if parts.search.link == _MULTIWAY:
         for j in range(n_children):
-            is_positive = np.int64(margins[place(j)] > _ZERO)
+            is_positive = int(margins[place(j)] > _ZERO)
             n_positive += is_positive
             n_next, n_leaves = _enter(
                 ensemble, child + j, row, tree, n_next, n_leaves, is_positive, routing
@@ -181,17 +183,14 @@ def _enter(
     Return (n_next, n_leaves) as `_enter_children` does. The row is written in any case, and counts
     only if it enters: a branch would be mispredicted at every other child.
     """
-    next_place = place(n_next)
-    routing.next_node[next_place] = node
-    routing.next_row[next_place] = row
-    routing.next_tree[next_place] = tree
-    leaf_place = place(n_leaves)
-    routing.leaf_node[leaf_place] = node
-    routing.leaf_row[leaf_place] = row
-    routing.leaf_tree[leaf_place] = tree
-    node_place = place(node)
-    is_inner = np.int64(ensemble.node_chunk[node_place] >= 0)
-    is_filled = np.int64(ensemble.leaf_ptr[node_place + place(1)] > ensemble.leaf_ptr[node_place])
+    routing.next_node[place(n_next)] = node
+    routing.next_row[place(n_next)] = row
+    routing.next_tree[place(n_next)] = tree
+    routing.leaf_node[place(n_leaves)] = node
+    routing.leaf_row[place(n_leaves)] = row
+    routing.leaf_tree[place(n_leaves)] = tree
+    is_inner = int(ensemble.node_chunk[place(node)] >= 0)
+    is_filled = int(ensemble.leaf_ptr[place(node + 1)] > ensemble.leaf_ptr[place(node)])
     return n_next + enters * is_inner, n_leaves + enters * is_filled
 
 
@@ -247,7 +246,7 @@ def route_rows(call_at: I64) -> None:
     parts = parts_of(call_at, RoutingWorkspace)
     ensemble, _, _, search, answers, work, routing = parts
     rerank = struct_at(Rerank, call.rerank)
-    n_rows = len(routing.row_ptr) - 1
+    n_rows = len(routing.row_ptr) - 2
     row = call.first
     while row < call.last and not work.stop[0]:
         end = min(call.last, row + n_rows)
