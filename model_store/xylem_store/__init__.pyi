@@ -113,7 +113,7 @@ from .decoding import chunk_of as chunk_of
 from .decoding import dense_weights as dense_weights
 from .decoding import tree_digest as tree_digest
 from .decoding import trees_of as trees_of
-from .encoders import EncoderArrays as EncoderArrays
+from .encoder_files import EncoderArrays as EncoderArrays
 from .ensemble import LINK_CODES as LINK_CODES
 from .ensemble import LINKS as LINKS
 from .ensemble import Chunk as Chunk

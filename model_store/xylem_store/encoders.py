@@ -1,23 +1,10 @@
-"""Sentence encoders of a store, kept by content.
-
-An encoder is three arrays. Every version that was trained with it has them too, so that it needs
-nothing beside it, and exports, imports and object stores carry them as all arrays. In a store they
-are one file with several names (hard links): in `encoders/SHA256/`, and in each version. So the
-file system counts who needs an encoder. The alternative would have been versions that name an
-encoder elsewhere, which can be missing.
-
-`encoders/NAME.json` gives an encoder a name, by which a training finds it. Files of an encoder
-without a name, which no version has any more, are removed before the next write.
-"""
-
-from __future__ import annotations
+"""Sentence encoders of a store: add, open and remove them, and share their files with versions."""
 
 import contextlib
 import hashlib
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -25,113 +12,30 @@ from xylem_store.arrays import (
     ArrayInfo,
     check_digest,
     file_name,
-    group_of,
     info_of,
     map_array,
-    take,
     write_array,
 )
-from xylem_store.compiled.handles import U8
-from xylem_store.documents import object_of, parse_sealed, record, render_sealed
+from xylem_store.encoder_files import (
+    DOCUMENT_BYTES_MAX,
+    ENCODER_NAMES,
+    ENCODERS,
+    SUFFIX,
+    EncoderArrays,
+    EncoderInfo,
+    digest_of,
+    encoder_in,
+    n_versions,
+    parse_document,
+    remove_unused,
+)
 from xylem_store.errors import Conflict, Corrupt, EncoderNotFound
 from xylem_store.files import StoreFiles
-from xylem_store.fs import FileSystem, remove_tree, write_file
-from xylem_store.identifiers import check_model, is_model
-from xylem_store.manifest import (
-    ARRAY_ENTRY,
-    ARRAY_NAME,
-    ARRAYS,
-    Manifest,
-    member_arrays,
-    member_prefix,
-)
+from xylem_store.fs import write_file
+from xylem_store.identifiers import check_model
+from xylem_store.manifest import ARRAYS, Manifest, member_arrays, member_prefix
+from xylem_store.staging import Staging
 from xylem_store.version import HEADROOM_BYTES, NO_LINK
-
-if TYPE_CHECKING:  # it removes what nobody needs, by `remove_unused`
-    from xylem_store.staging import Staging
-
-ENCODERS = "encoders"
-_SUFFIX = ".json"
-_DOCUMENT_BYTES_MAX = 4096  # three entries of arrays take 600
-_is_digest = re.compile("[0-9a-f]{64}").fullmatch
-
-
-class EncoderArrays(NamedTuple):
-    """The arrays of an encoder, uint8[n] each: in a version they are the group `encoder`.
-
-    config     a JSON object: "dims", the length of a vector, and "pooling"
-    model      the graph with its weights, a file in the format ONNX
-    tokenizer  a file in the format of the library tokenizers
-    """
-
-    config: U8
-    model: U8
-    tokenizer: U8
-
-    @staticmethod
-    def among(arrays: Mapping[str, NDArray[Any]]) -> EncoderArrays:
-        """Return the arrays of the encoder among those of a version. Raises Corrupt."""
-        return EncoderArrays(*(take(arrays, name, "uint8", (None,)) for name in _NAMES))
-
-    @property
-    def by_name(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays by their names in a version."""
-        return group_of("encoder", self)
-
-    @property
-    def digest(self) -> str:
-        """Return the SHA-256 that identifies the encoder. Cost: a pass over its bytes."""
-        return _digest_of({name: info_of(name, array) for name, array in self.by_name.items()})
-
-
-_NAMES = tuple(f"encoder/{field}" for field in EncoderArrays._fields)
-_DOCUMENT = record(dict, arrays=object_of(ARRAY_ENTRY, len(_NAMES), ARRAY_NAME))
-
-
-class EncoderInfo(NamedTuple):
-    """An encoder of a store: its name, the entries of its arrays, and how many versions have it."""
-
-    name: str
-    arrays: Mapping[str, ArrayInfo]
-    n_versions: int = 0
-
-    @property
-    def digest(self) -> str:
-        """Return the SHA-256 that identifies the encoder, whatever its name."""
-        return _digest_of(self.arrays)
-
-    @property
-    def n_bytes(self) -> int:
-        """Return the size of its files."""
-        return sum(info.bytes for info in self.arrays.values())
-
-    def render(self) -> bytes:
-        """Return the bytes of its document."""
-        return render_sealed(
-            {"arrays": {name: info._asdict() for name, info in self.arrays.items()}}
-        )
-
-
-def remove_unused(fs: FileSystem, root: Path) -> None:
-    """Remove the files of encoders that have no name, and that no version has.
-
-    Nothing is removed while a writer of encoders holds their lock, or if a document is damaged.
-    """
-    home = root / ENCODERS
-    with contextlib.suppress(Corrupt, FileNotFoundError, NotADirectoryError):
-        folders = [entry.name for entry in fs.entries(home) if _is_digest(entry.name)]
-        lock = fs.lock(home / "lock") if folders else None
-        if lock is None:
-            return
-        with fs.closing(lock):
-            named_digests = {
-                _parse(name, fs.read(home / entry.name, _DOCUMENT_BYTES_MAX)).digest
-                for entry in fs.entries(home)
-                if (name := _name_in(entry.name))
-            }
-            for folder in set(folders) - named_digests:
-                if _n_versions(fs, home / folder) == 0:
-                    remove_tree(fs, home / folder)
 
 
 class Encoders:
@@ -148,7 +52,7 @@ class Encoders:
         return [
             self.info(name)
             for entry in self._files.entries(self._home)
-            if (name := _name_in(entry.name))
+            if (name := encoder_in(entry.name))
         ]
 
     def info(self, name: str) -> EncoderInfo:
@@ -159,7 +63,7 @@ class Encoders:
                 f"expected an encoder of the store, found {name!r}: xylem encoders list shows them"
             )
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return info._replace(n_versions=_n_versions(self._fs, self._home / info.digest))
+            return info._replace(n_versions=n_versions(self._fs, self._home / info.digest))
         return info
 
     def open(self, name: str) -> EncoderArrays:
@@ -197,7 +101,7 @@ class Encoders:
                 for array_name, array in encoder.by_name.items()
             },
         )
-        document = self._home / f"{name}{_SUFFIX}"
+        document = self._home / f"{name}{SUFFIX}"
         with self._staging.writing(info.n_bytes), self._staging.stage() as stage:
             self._staging.require_space(info.n_bytes + HEADROOM_BYTES)
             self._fs.mkdir(stage / info.digest)
@@ -225,7 +129,7 @@ class Encoders:
         info = self.info(name)
         with self._staging.writing(0), self._staging.stage():
             with self._staging.locked_part(ENCODERS), contextlib.suppress(FileNotFoundError):
-                self._fs.unlink(self._home / f"{name}{_SUFFIX}")
+                self._fs.unlink(self._home / f"{name}{SUFFIX}")
                 self._fs.fsync_dir(self._home)
             remove_unused(self._fs, self._files.root)
         return info
@@ -242,7 +146,7 @@ class Encoders:
         for number in range(len(manifest.members)):
             parts[member_prefix(number)] = member_arrays(number, manifest.arrays)
         for prefix, infos in parts.items():
-            if not infos.keys() >= set(_NAMES):
+            if not infos.keys() >= set(ENCODER_NAMES):
                 continue
             with self._staging.locked_part(ENCODERS):
                 try:
@@ -252,9 +156,10 @@ class Encoders:
                         raise
 
     def _link(self, infos: Mapping[str, ArrayInfo], stage: Path, prefix: str) -> None:
-        folder = self._home / _digest_of(infos)
+        folder = self._home / digest_of(infos)
         staged = {
-            name: stage / "version" / ARRAYS / file_name(f"{prefix}{name}") for name in _NAMES
+            name: stage / "version" / ARRAYS / file_name(f"{prefix}{name}")
+            for name in ENCODER_NAMES
         }
         if not self._files.has(folder):
             self._fs.mkdir(stage / folder.name)
@@ -270,31 +175,5 @@ class Encoders:
         self._fs.fsync_dir(stage / "version" / ARRAYS)
 
     def _info(self, name: str) -> EncoderInfo | None:
-        data = self._files.read(self._home / f"{name}{_SUFFIX}", _DOCUMENT_BYTES_MAX)
-        return None if data is None else _parse(name, data)
-
-
-def _digest_of(infos: Mapping[str, ArrayInfo]) -> str:
-    """Return the SHA-256 of the lines "sha256  name" of an encoder's arrays, sorted by name."""
-    return hashlib.sha256(
-        "".join([f"{infos[name].sha256}  {name}\n" for name in _NAMES]).encode()
-    ).hexdigest()
-
-
-def _parse(name: str, data: bytes) -> EncoderInfo:
-    where = f"encoder {name}"
-    infos = _DOCUMENT(parse_sealed(data, where), where)["arrays"]
-    if tuple(sorted(infos)) != _NAMES:
-        raise Corrupt(where, f"the arrays {', '.join(_NAMES)}", ", ".join(sorted(infos)))
-    return EncoderInfo(name, infos)
-
-
-def _name_in(file: str) -> str | None:
-    """Return the encoder whose document is in a file of this name, None for other files."""
-    name = file.removesuffix(_SUFFIX)
-    return name if name != file and is_model(name) else None
-
-
-def _n_versions(fs: FileSystem, folder: Path) -> int:
-    """Return how many versions have the files of a folder, besides the store itself."""
-    return max((fs.n_names(folder / file.name) - 1 for file in fs.entries(folder)), default=0)
+        data = self._files.read(self._home / f"{name}{SUFFIX}", DOCUMENT_BYTES_MAX)
+        return None if data is None else parse_document(name, data)

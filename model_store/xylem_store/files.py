@@ -30,17 +30,22 @@ class StoreFiles:
         """Take the store's directory, and the file system, which tests replace."""
         self.root = Path(root)
         self.fs = fs or FileSystem()
+        self._models = f"{self.root}/{MODELS}"
 
-    def home(self, name: str, *parts: str) -> Path:
-        """Return the directory of a model, or the path of a part of it.
+    def home(self, name: str) -> Path:
+        """Return the directory of a model."""
+        return Path(self.text_path(name))
 
-        It is made of one text: `/` between paths would take a third of a look at many models.
+    def text_path(self, name: str, *parts: str) -> str:
+        """Return the path of a part of a model as a text.
+
+        Paths would take a third of a look at many models.
         """
-        return Path("/".join((str(self.root), MODELS, check_model(name), *parts)))
+        return "/".join((self._models, check_model(name), *parts))
 
     def version_path(self, name: str, version: int) -> Path:
         """Return the directory of a version."""
-        return self.home(name, VERSIONS, str(check_version(version)))
+        return Path(self.text_path(name, VERSIONS, str(check_version(version))))
 
     def model_names(self) -> list[str]:
         """Return the names of all directories of models."""
@@ -54,7 +59,7 @@ class StoreFiles:
         """Return the aliases of a model that have a document."""
         return {
             alias
-            for entry in self.entries(self.home(name, ALIASES))
+            for entry in self.entries(self.text_path(name, ALIASES))
             if (alias := alias_in(entry.name)) is not None
         }
 
@@ -87,7 +92,7 @@ class StoreFiles:
             if self.fs.stamp(str(path))[1] > JOURNAL_BYTES_MAX:
                 self.fs.unlink(path)
 
-    def entries(self, path: Path) -> list[Entry]:
+    def entries(self, path: Path | str) -> list[Entry]:
         """Return the entries of a directory; none if it does not exist. Raises StoreUnreadable."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self.reading(path):
             return self.fs.entries(path)
@@ -97,7 +102,7 @@ class StoreFiles:
         """Return whether the directory of this path has an entry of its name."""
         return path.name in [entry.name for entry in self.entries(path.parent)]
 
-    def read(self, path: Path, bytes_max: int) -> bytes | None:
+    def read(self, path: Path | str, bytes_max: int) -> bytes | None:
         """Return the bytes of a small file, None if it does not exist.
 
         Raises StoreUnreadable, and Corrupt for something that is not a file.
@@ -106,6 +111,6 @@ class StoreFiles:
             return self.fs.read(path, bytes_max)
         return None
 
-    def reading(self, path: Path) -> contextlib.AbstractContextManager[None]:
+    def reading(self, path: Path | str) -> contextlib.AbstractContextManager[None]:
         """Turn the errors of the file system into StoreUnreadable, which names the path."""
         return reading(self.root, path)

@@ -139,7 +139,7 @@ class StoreReader:
         return tuple(
             sorted(
                 int(e.name)
-                for e in self._files.entries(self._files.home(name, VERSIONS))
+                for e in self._files.entries(self._files.text_path(name, VERSIONS))
                 if e.is_dir and is_version(e.name)
             )
         )
@@ -196,9 +196,8 @@ class StoreReader:
 
     def manifest(self, name: str, version: int) -> Manifest:
         """Return the manifest of a version. Raises NotFound, Corrupt or StoreUnreadable."""
-        directory = self._files.version_path(name, version)
         with self._reading_version(name, version):
-            manifest = read_manifest(self._fs, directory)
+            manifest = read_manifest(self._fs, self._files.version_path(name, version))
             if (manifest.model, manifest.version) != (name, version):
                 raise Corrupt(
                     "manifest.json: model and version", f"{name}@{version}", manifest.full_name
@@ -314,7 +313,9 @@ class StoreReader:
         return sorted({LATEST, *self._files.alias_names(name)})
 
     def _document(self, name: str, alias: str) -> Alias | None:
-        data = self._files.read(self._files.home(name, ALIASES, alias_file(alias)), ALIAS_BYTES_MAX)
+        data = self._files.read(
+            self._files.text_path(name, ALIASES, alias_file(alias)), ALIAS_BYTES_MAX
+        )
         return None if data is None else parse_alias(data, f"{name}: alias {alias}")
 
     def open_version(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from xylem_store.encoders import remove_unused
+from xylem_store.encoder_files import remove_unused
 from xylem_store.errors import StoreUnwritable
 from xylem_store.files import StoreFiles
 from xylem_store.fs import FileSystem, make_dirs, remove_tree

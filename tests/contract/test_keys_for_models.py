@@ -109,6 +109,9 @@ def with_names(text: str, names: dict[str, str]) -> str:
 
 async def test_every_route_and_scope_for_what_is_not_ours(own_store: Store, tmp_path: Path) -> None:
     async with site_of(own_store, tmp_path / "data") as site:
+        recipe = {"vocabulary": "own/x.jsonl", "sources": [{"file": "own/x.jsonl"}]}
+        path = f"/v1/admin/models/{THEIRS}/recipe"
+        assert (await site.client.put(path, json=recipe, headers=site.admin)).status_code == 200
         jobs = [
             (await site.submit(kind, body, site.admin)).json()["id"] for kind, body in FOREIGN_JOBS
         ]

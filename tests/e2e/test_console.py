@@ -230,6 +230,23 @@ def health_draws_the_latencies(page: Console) -> None:
     assert "colours" in page.text("#ready")
 
 
+def health_closes_and_opens_a_model(page: Console) -> None:
+    page.shows("#open-versions", "colours")
+    n_open = page.run("$$('#open-versions tbody tr').length")
+    page.click("#open-versions [aria-label='Close colours']")
+    page.wait("!$('#open-versions').textContent.includes('colours')")
+    status, index = page.server.ask("POST", "/v2/repository/index", authorization=f"Bearer {KEY}")
+    assert status == 200
+    assert {"READY"} & {e["state"] for e in index if e["name"] == "colours"} == set()
+    page.fill("#open-models input", "colours")
+    page.press("Open")
+    page.wait(f"$$('#open-versions tbody tr').length <= {n_open}")
+    page.shows("#open-versions", "colours")
+    page.fill("#open-models input", "colors")
+    page.press("Open")
+    page.shows("#open-models", "expected one of the store")
+
+
 def fields_become_instances_and_figures_are_read(page: Console) -> None:
     script = """Promise.all(
         ["instance", "metrics", "snippets", "explain",
@@ -311,6 +328,7 @@ def test_a_visit(page: Console) -> None:
     labels_are_called_by_their_names(page)
     a_key_is_made_and_revoked(page)
     health_draws_the_latencies(page)
+    health_closes_and_opens_a_model(page)
     fields_become_instances_and_figures_are_read(page)
     hostile_texts_and_labels_are_shown_as_they_are(page)
     if AXE.exists():

@@ -9,6 +9,7 @@ from .jobs.jobs import Jobs as Jobs
 from .jobs.kinds import KINDS as KINDS
 from .jobs.kinds import check_request as check_request
 from .jobs.kinds import parameter_schemas as parameter_schemas
+from .jobs.model_learning import ModelLearning as ModelLearning
 from .jobs.requests import TuneThresholdsRequest as TuneThresholdsRequest
 from .jobs.schedules import Schedules as Schedules
 from .jobs.worker import run_workers as run_workers

@@ -1,7 +1,5 @@
 """What a reader has understood of a data file: counts, frequent labels, and findings."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Self
@@ -106,7 +104,7 @@ class DataReport(NamedTuple):
         }
 
     @staticmethod
-    def result_of(reports: Iterable[DataReport | None]) -> dict[str, Any]:
+    def result_of(reports: "Iterable[DataReport | None]") -> dict[str, Any]:
         """Return `data` of the first report, and the `findings` of all, for a result."""
         counted = [report for report in reports if report is not None]
         return (

@@ -13,13 +13,13 @@ AUTO = "auto"  # the weight of a column whose weight is chosen on held-out rows
 
 UNWEIGHTED = 0  # the number that stands for AUTO until the weight is chosen
 
-WEIGHT_MAX = 9  # the greatest weight of a column
+FIELD_WEIGHT_MAX = 9  # the greatest weight of a column
 
 _WEIGHTED = re.compile(rf"(.+)=(\d{{1,9}}|{AUTO})", re.DOTALL)
 
 
 class TextColumn(NamedTuple):
-    """A column of text; each of its words counts `weight` times, from 1 to WEIGHT_MAX.
+    """A column of text; each of its words counts `weight` times, from 1 to FIELD_WEIGHT_MAX.
 
     UNWEIGHTED: the weight is not chosen yet.
     """
@@ -177,9 +177,9 @@ def _text_column(text: str) -> TextColumn:
     if match[2] == AUTO:
         return TextColumn(match[1], UNWEIGHTED)
     weight = int(match[2])
-    if not 1 <= weight <= WEIGHT_MAX:
+    if not 1 <= weight <= FIELD_WEIGHT_MAX:
         raise _refusal(
-            f"text column {match[1]!r}: expected a weight from 1 to {WEIGHT_MAX}, or {AUTO}, "
+            f"text column {match[1]!r}: expected a weight from 1 to {FIELD_WEIGHT_MAX}, or {AUTO}, "
             f"found {weight}"
         )
     return TextColumn(match[1], weight)

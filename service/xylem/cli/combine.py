@@ -122,7 +122,7 @@ def combine(
     from xylem.vocabulary import CombineRequest, combine_and_publish
     from xylem.workflows import part_trainer
 
-    columns = table.columns(data)
+    columns = table.columns(data, ranking.rerank)
     request = CombineRequest(
         members=[parse_reference(member) for member in parts.members],
         data=data,
@@ -189,14 +189,22 @@ def vocabulary(
     From then on, new concepts are found by their names. Concepts that the file does not have are
     removed. The others keep what was learnt about them; --by says what matches labels and concepts.
     """
+    from xylem.admin import ModelLearning
+    from xylem.base import opened_database, read_settings
     from xylem.vocabulary import VocabularyRequest, set_vocabulary
 
     name, reference = parse_reference(model)
     model_store = store_to_publish(store, "xylem models vocabulary")
-    request = VocabularyRequest(file, language, by, first_name)
-    report = set_vocabulary(model_store, name, reference, request)
-    line = (
-        f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "
-        "labels added, "
+    with opened_database(store) as database:
+        added = ModelLearning.of_store(model_store, database, read_settings(store=store)).additions(
+            name
+        )["concepts"]
+    report = set_vocabulary(
+        model_store, name, reference, VocabularyRequest(file, language, by, first_name, added=added)
     )
-    print_result(json, f"{line}{report.removed:,} removed", **report._asdict())
+    print_result(
+        json,
+        f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "
+        f"labels added, {report.removed:,} removed",
+        **report._asdict(),
+    )

@@ -89,7 +89,7 @@ def remove(name: EncoderName, store: StoreDir = DEFAULT_STORE, json: Json = Fals
 
 
 def _facts(info: Any) -> dict[str, Any]:
-    """Return what is said of an encoder of a store, `xylem_store.encoders.EncoderInfo`."""
+    """Return what is said of an encoder of a store, `xylem_store.encoder_files.EncoderInfo`."""
     return {
         "name": info.name,
         "digest": info.digest,

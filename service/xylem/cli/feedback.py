@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,14 @@ from typer import Context, Option, Typer
 from typer.core import TyperGroup
 
 from xylem.base import BadData, BadInput, Unavailable
-from xylem.cli.console import print_facts, print_json, print_result, print_table, progress
+from xylem.cli.console import (
+    print_facts,
+    print_json,
+    print_list,
+    print_result,
+    print_table,
+    progress,
+)
 from xylem.cli.options import Json, Model, ModelName, grouped, parse_reference
 from xylem.cli.places import (
     Place,
@@ -52,6 +60,7 @@ VERSIONS_MAX = 16  # versions that are open at a time because events name their 
 FAULTS_MAX = 10  # the most uncounted events that are listed with the reason
 
 DETAIL_MAX = 300
+TEXT_MAX = 60  # the most characters of a text in a list
 RESULTS = ("applied", "duplicate", "late", "rejected")
 
 # Sends events as JSON values, and returns the outcome of each.
@@ -139,6 +148,42 @@ def export_rows(
     )
 
 
+@app.command("list")
+@grouped
+def list_rows(
+    context: Context,
+    model: ModelName,
+    place: Place,
+    label: Annotated[str | None, Option(metavar="LABEL", help="Only rows with this label.")] = None,
+    key: Annotated[
+        str | None, Option(metavar="NAME", help="Only rows that came with the key of this name.")
+    ] = None,
+    limit: Annotated[int, Option(min=1, max=200, help="Show the newest N rows.")] = 50,
+    json: Json = False,
+) -> None:
+    """List the stored rows of feedback, the newest first."""
+    with opened_place(context, place, _local_rows) as rows:
+        page = rows.corrections(model, label, key, limit)
+    cells = [
+        [
+            row["event_id"],
+            datetime.fromtimestamp(row["at"], UTC).isoformat(" ", "minutes"),
+            row["key"] or "",
+            ", ".join(row["labels"]),
+            ", ".join(row["gone_labels"]),
+            (row["text"] or "")[:TEXT_MAX],
+        ]
+        for row in page["corrections"]
+    ]
+    columns = ("event", "time", "key", "labels", "gone", "text")
+    print_list(
+        json,
+        page,
+        (f"{len(cells)} of {page['n_rows']} rows of {model}", columns, cells),
+        f"No such rows of {model}",
+    )
+
+
 @app.command("delete")
 @grouped
 def delete_rows(
@@ -151,14 +196,17 @@ def delete_rows(
     day: Annotated[
         str | None, Option(metavar="DATE", help="All rows of a day (UTC), such as 2026-11-23.")
     ] = None,
+    key: Annotated[
+        str | None, Option(metavar="NAME", help="All rows that came with the key of this name.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Remove rows of feedback: of some events, or of a day.
+    """Remove rows of feedback: of some events, of a day, or of a key.
 
     Versions that were trained on them stay.
     """
     with opened_place(context, place, _local_rows) as rows:
-        answer = rows.delete_feedback_rows(model, event_id, day)
+        answer = rows.delete_feedback_rows(model, event_id, day, key)
     print_result(json, f"{answer['deleted']} rows of {model} deleted", **answer)
 
 
@@ -281,5 +329,5 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
             return opened_version(name, ref)
 
         with closing(FeedbackDesk(find, learning, limits, lambda *counted: None)) as desk:
-            keep = learning.rows.is_on
-            yield lambda values: runner.run(desk.count_values(values, served, keep=keep))
+            sender = "" if learning.rows.is_on else None
+            yield lambda values: runner.run(desk.count_values(values, served, sender=sender))

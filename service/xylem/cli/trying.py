@@ -120,6 +120,12 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
             f"Beside words alone these features are worth {facts['features_gained']:+.1f} points "
             "of P@1/3/5."
         ]
+    if facts["rerank"] is not None:
+        gained.append(
+            f"With --rerank, on {facts['rerank']['rows']:,} rows, P@1/3/5 are "
+            f"{facts['rerank']['gained']:+.1f} points better; a row takes "
+            f"{facts['rerank']['times_as_long']:.1f} times as long."
+        )
     for line in (
         f"It learnt {facts['labels']:,} labels from {rows['training']:,} rows with "
         f"{facts['features']}.",

@@ -4,6 +4,7 @@ import { ask, Problem } from "./api.js";
 import { count, el, moment, svg, table } from "./dom.js";
 import { histogram, quantile, samples, total } from "./metrics.js";
 import { notice } from "./notice.js";
+import { openModels } from "./open_models.js";
 
 const POLL_MS = 5000;
 const WIDTH = 640;
@@ -14,6 +15,7 @@ export const heading = "Health";
 
 const SERIAL_DIGITS = 8; // of a request's id; what stands before them is the process's
 const PROCESSES_MAX = 100;
+const ALIASES_MAX = 200; // rows of the table of what is served
 
 let timer = 0;
 let shown = false;
@@ -25,8 +27,10 @@ export async function open(section) {
   if (!section.hasChildNodes()) processes = new Map();
   const ready = section.querySelector("#ready") ?? el("div", { id: "ready" });
   const figures = section.querySelector("#figures") ?? el("div", { id: "figures" });
-  if (!ready.isConnected) section.replaceChildren(el("h1", {}, "Health"), ready, el("h2", {}, "How long predictions took"), figures);
+  const isNew = !ready.isConnected;
+  if (isNew) section.replaceChildren(el("h1", {}, "Health"), ready, el("h2", {}, "How long predictions took"), figures);
   await look(ready, figures);
+  if (isNew && shown) figures.after(openModels((await readiness()).models.map((served) => served.model).filter((name, i, all) => name !== all[i - 1])));
 }
 
 /** Leave the page. */
@@ -71,7 +75,8 @@ async function readinessShown() {
   return [
     el("p", {}, stateBadge(good, said.status), ` ${said.store_error ?? said.waits_for ?? ""}`),
     failures.length ? el("div", { class: "notice bad" }, el("p", {}, "Not served:"), el("ul", {}, failures)) : null,
-    rows.length ? table("What is served", ["Model", "Alias", "Version"], rows, [2]) : el("p", { class: "dim" }, "No model yet."),
+    rows.length ? table("What is served", ["Model", "Alias", "Version"], rows.slice(0, ALIASES_MAX), [2]) : el("p", { class: "dim" }, "No model yet."),
+    rows.length > ALIASES_MAX ? el("p", { class: "dim" }, `The first ${ALIASES_MAX} of ${count(rows.length)} aliases.`) : null,
     el("h2", {}, "Replicas seen"), replicas(),
   ].filter(Boolean);
 }
@@ -82,7 +87,7 @@ function seen(requestId, { status, models }) {
   if (!requestId) return;
   const id = requestId.slice(0, -SERIAL_DIGITS);
   if (processes.size >= PROCESSES_MAX && !processes.has(id)) return;
-  const served = models.map((one) => `${one.model} ${one.alias} ${one.version}`).join(", ");
+  const served = models.slice(0, ALIASES_MAX).map((one) => `${one.model} ${one.alias} ${one.version}`).join(", ");
   processes.set(id, { status, served, at: Date.now() / 1000 });
 }
 

@@ -1,6 +1,7 @@
 """The names that other packages may import from this one, and the module of each."""
 
 from .annif import CorpusDirectory as CorpusDirectory
+from .data_reports import collect_reports as collect_reports
 from .data_stream import DataStream as DataStream
 from .dataset import N_IDS_MAX as N_IDS_MAX
 from .dataset import renumbered as renumbered
@@ -29,5 +30,4 @@ from .stream import open_unpacked as open_unpacked
 from .subjects import SubjectList as SubjectList
 from .subjects import read_subjects as read_subjects
 from .subjects import tidy as tidy
-from .survey import collect_reports as collect_reports
 from .tables import TableLines as TableLines

@@ -15,6 +15,7 @@ from xylem.base import (
     inverse,
 )
 from xylem.datasets.annif import CorpusDirectory
+from xylem.datasets.data_reports import refuse, report_of
 from xylem.datasets.dataset import renumber_labels
 from xylem.datasets.files import open_data, source_of
 from xylem.datasets.json_lines import RowCollector
@@ -28,7 +29,7 @@ from xylem.datasets.reader import (
 )
 from xylem.datasets.sparse_text import parts_of, read_label_names
 from xylem.datasets.stream import DataFile, Progress, StandardInput
-from xylem.datasets.survey import Survey, refuse
+from xylem.datasets.survey import Survey
 from xylem.datasets.vectors import parts_with_vectors, vector_blocks
 from xylem_store import F32, I32
 
@@ -78,6 +79,12 @@ class DataStream:
         )
         if self._suffix == ".npz":
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
+        self._columns = columns.for_file(path, self._suffix)
+        if self.is_read_once and self._columns.vector:
+            raise BadParameter(
+                "vector column: expected a file, which is read for its vectors first, found "
+                "standard input"
+            ).with_path("vector_column")
         if self._suffix in NAMED_FORMATS:
             refuse_names_file(label_names_file)
         self.label_names = (
@@ -88,7 +95,6 @@ class DataStream:
         self.sha256 = ""
         self.warning: str | None = None
         self.report: DataReport | None = None
-        self._columns = columns
         self._ids = {name: number for number, name in enumerate(earlier_labels)}
         self._final: I32 | None = None
 
@@ -134,7 +140,10 @@ class DataStream:
 
     def vectors(self) -> Iterator[F32]:
         """Yield the vectors beside the texts, in blocks; nothing if there are none."""
-        return vector_blocks(self.path, self._columns)
+        if not self._columns.vector:
+            return vector_blocks(self.path, self._columns)
+        file = open_data(self.path, None, self._columns.encoding)
+        return (part.vectors for part in self._texts(file) if part.vectors is not None)
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         """Yield the rows of a .txt or .svm file in parts; update the sizes. Raises BadData."""
@@ -160,7 +169,7 @@ class DataStream:
                 self.source, "", labels.n_rows, labels, np.zeros(labels.n_rows, np.int32), rows=rows
             )
         if is_first_pass:
-            self.report = survey.report(self.source, self.label_names)
+            self.report = report_of(survey, self.source, self.label_names)
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
         """Yield the rows of a file with names in parts; update the labels. Raises BadData."""
@@ -184,4 +193,4 @@ class DataStream:
             yield replace(part, source=self.source, labels=labels)
         collector.refuse_empty()
         if self._final is None:
-            self.report = collector.survey.report(self.source, list(self._ids))
+            self.report = report_of(collector.survey, self.source, list(self._ids))

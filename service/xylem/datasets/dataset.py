@@ -23,8 +23,10 @@ def renumber_labels(labels: LabelRows, ids: I32, n_labels: int) -> tuple[LabelRo
     """
     selected = labels.select(ids[labels.indices] >= 0)
     n_unknown = (np.diff(labels.indptr) - np.diff(selected.indptr)).astype(np.int32)
-    final = selected._replace(indices=ids[selected.indices], n_labels=n_labels)
-    return sorted_labels(final), n_unknown
+    return (
+        sorted_labels(selected._replace(indices=ids[selected.indices], n_labels=n_labels)),
+        n_unknown,
+    )
 
 
 def sorted_labels(labels: LabelRows) -> LabelRows:
@@ -67,10 +69,9 @@ def first_labels(labels: LabelRows, n_labels: int) -> tuple[LabelRows, I32, list
     names: each id once, in ascending order.
     """
     selected = labels.select(labels.indices < n_labels)._replace(n_labels=n_labels)
-    unknown = np.diff(labels.indptr) - np.diff(selected.indptr)
     return (
         selected,
-        unknown.astype(np.int32),
+        (np.diff(labels.indptr) - np.diff(selected.indptr)).astype(np.int32),
         list(map(str, np.unique(labels.indices[labels.indices >= n_labels]).tolist())),
     )
 

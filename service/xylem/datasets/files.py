@@ -175,12 +175,12 @@ def find_files(path: Path) -> list[InputFile]:
     except faults_of(path) as error:
         raise BadData(f"{path}: expected files to read, found: {reason_of(error)}") from None
     if not files:
-        where = (
-            f"data files, or documents named *{', *'.join(DOCUMENTS)} in the directory"
+        raise BadData(
+            f"{path}: expected data files, or documents named *{', *'.join(DOCUMENTS)} in the "
+            "directory, found none"
             if is_dir
-            else "such files"
+            else f"{path}: expected such files, found none"
         )
-        raise BadData(f"{path}: expected {where}, found none")
     if len(files) > FILES_MAX:
         raise BadData(f"{path}: expected at most {FILES_MAX} files, found {len(files)}")
     return sorted(files, key=lambda file: str(file.path))

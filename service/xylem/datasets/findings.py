@@ -5,20 +5,16 @@ findings. It first looks at all names at once, joined, for most files have nothi
 forms at the end are findings of readers and of workflows. docs/findings.md lists all codes.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from xylem.base import Finding, RowPlace
+from xylem.datasets.survey import ONE_A_ROW, Survey
 
-if TYPE_CHECKING:
-    from xylem.datasets.survey import Survey
-
-Check: TypeAlias = Callable[["Survey", Sequence[str]], Iterator[Finding]]
+Check: TypeAlias = Callable[[Survey, Sequence[str]], Iterator[Finding]]
 
 # What may stand between labels; the first ones are hardly ever part of a label.
 MARKS = ("|", ";", ",", "><", "#", "/", "\t", " ")
@@ -28,8 +24,6 @@ MAJORITY = 0.5  # the share of names, or of rows, that most of them are
 FEW = 3  # with fewer names nothing can be concluded from what they have in common
 
 ROWS_LEAST = 20  # with fewer rows it may be chance that labels are in one row each
-
-ONE_A_ROW = 1.05  # if rows have more labels than this on average, their labels were divided
 
 # The share of rows with the text of other rows from which a file is in the long format.
 REPEATED_SHARE = 0.2
@@ -51,8 +45,11 @@ def labels_as_text(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
     n_closed = int(survey.label_rows[closing].sum())
     # brackets of one label, as [music], are not those of a list: a list has quotes or commas
     listed = [i for i in ids if len(names[i]) < 3 or names[i][1] in "'\"" or "," in names[i]]
-    is_list = int(survey.label_rows[listed].sum()) >= MAJORITY * n_open
-    if n_open >= MAJORITY * survey.n_labelled and n_closed >= MAJORITY * n_open and is_list:
+    if (
+        n_open >= MAJORITY * survey.n_labelled
+        and n_closed >= MAJORITY * n_open
+        and survey.label_rows[listed].sum() >= MAJORITY * n_open
+    ):
         yield Finding(
             "labels-as-text",
             "refused",

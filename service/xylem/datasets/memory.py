@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from xylem.base import BadData, Dataset, LabelRows
+from xylem.datasets.data_reports import refuse, report_of
 from xylem.datasets.dataset import first_labels
 from xylem.datasets.json_lines import RowCollector
 from xylem.datasets.stream import DataFile
-from xylem.datasets.survey import Survey, refuse
+from xylem.datasets.survey import Survey
 from xylem_store import NameTable
 
 SOURCE = "python"  # the source of the data in a version's origin; for a file it is the file's name
@@ -83,6 +84,6 @@ def _dataset_of_ids(
         texts=texts,
         label_names=[str(i) for i in range(labels.n_labels)] if model is None else None,
         unknown_names=unknown_names,
-        report=survey.report(SOURCE, None),
+        report=report_of(survey, SOURCE, None),
         **features,
     )

@@ -108,15 +108,32 @@ class ParquetTable:
         self._open_file.close()
 
     def check_types(
-        self, texts: Sequence[str], labels: Sequence[str], *, are_flags: bool = False
+        self,
+        texts: Sequence[str],
+        labels: Sequence[str],
+        vector: str = "",
+        *,
+        are_flags: bool = False,
     ) -> None:
         """Raise BadData for a column of another type than expected.
 
         texts      names of columns, which must hold text
         labels     names of columns, which must hold text, whole numbers, or lists of these
+        vector     name of the column that must hold lists of numbers; empty: there is none
         are_flags  whether there are several of them, which may hold any numbers and booleans
         """
         from pyarrow import types
+
+        if vector:
+            list_type = self._schema.field(vector).type
+            number_type = getattr(list_type, "value_type", list_type)
+            is_number = types.is_floating(number_type) or types.is_integer(number_type)
+            if number_type is list_type or not is_number:
+                raise self._file.fault(
+                    None,
+                    f"column {vector[:40]!r}: expected lists of numbers, found "
+                    f"{str(list_type)[:60]}",
+                )
 
         for name in texts:
             value_type = _value_type(self._schema.field(name).type)

@@ -20,6 +20,7 @@ from xylem.base import (
 )
 from xylem.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines
 from xylem.datasets.column_guess import options_of, understood
+from xylem.datasets.data_reports import refuse, report_of
 from xylem.datasets.dataset import N_ROWS_MAX, first_features, first_labels, renumber_labels
 from xylem.datasets.files import open_data, source_of
 from xylem.datasets.json_lines import RowCollector, json_blocks, json_object, text_blocks
@@ -27,7 +28,7 @@ from xylem.datasets.npz_pair import partner, read_npz
 from xylem.datasets.parquet import check_installed
 from xylem.datasets.sparse_text import read_label_names, read_rows
 from xylem.datasets.stream import DataFile, Progress
-from xylem.datasets.survey import Survey, refuse
+from xylem.datasets.survey import Survey
 from xylem.datasets.tables import table_rows
 from xylem.datasets.vectors import with_vectors
 from xylem_store import NameTable, find_all
@@ -70,6 +71,7 @@ def read_dataset(
     """
     file = open_data(path, on_progress, columns.encoding)
     suffix = format_of(file)
+    columns = columns.for_file(path, file.kind)
     if suffix in NAMED_FORMATS:
         refuse_names_file(label_names_file)
         collector = RowCollector(file, columns=columns)
@@ -107,7 +109,7 @@ def read_dataset(
             unknown_names = [names[i] for i in used_labels if model_ids[i] < 0]
         else:
             row_labels, unknown, unknown_names = first_labels(row_labels, labels.n_names)
-    report = survey.report(source_of(path), names)
+    report = report_of(survey, source_of(path), names)
     refuse(file, report, strict=columns.strict)
     return with_vectors(
         Dataset(

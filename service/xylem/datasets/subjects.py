@@ -109,9 +109,10 @@ def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
             raise file.fault(line, f"expected each column once, found {name!r} twice")
         columns.append(column)
     if URI not in columns or not any(column.startswith(NAME) for column in columns):
-        header_text = ", ".join(header)[:120] or "an empty file"
         raise file.fault(
-            line, f"expected a header with uri and label_LANGUAGE, as label_fi, found {header_text}"
+            line,
+            "expected a header with uri and label_LANGUAGE, as label_fi, found "
+            f"{', '.join(header)[:120] or 'an empty file'}",
         )
     return columns
 
@@ -142,10 +143,11 @@ def read_subjects(file: DataFile, language: str | None, *, first_name: bool = Fa
     cannot be read here.
     """
     if file.kind in RDF_FORMATS:
-        rdf = load_extra("rdf")
         return cast(
             SubjectList,
-            rdf.read_skos(file, RDF_FORMATS[file.kind], language, first_name=first_name),
+            load_extra("rdf").read_skos(
+                file, RDF_FORMATS[file.kind], language, first_name=first_name
+            ),
         )
     if file.kind not in SUFFIXES:
         raise file.fault(

@@ -1,44 +1,26 @@
-"""Count rows as they are read, in one pass, and report what was understood of them.
-
-A command sees the reports of all files that it reads: `collect_reports`.
-"""
+"""Count rows as they are read, in one pass."""
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 
 import numpy as np
 
-from xylem.base import DataReport, LabelRows
-from xylem.datasets.findings import CHECKS, IDS_FROM_ONE, ONE_A_ROW
+from xylem.base import LabelRows
 from xylem.datasets.stream import DataFile
 from xylem_store import I32, I64
-
-EXAMPLES = 3  # how many of the most frequent labels a report has
 
 # How many rows are compared with each other, from the first: to hash all texts would take a good
 # part of the time in which they are read.
 SAMPLE_ROWS = 5000
 
+# If rows have more labels than this on average, their labels were divided.
+ONE_A_ROW = 1.05
+
 SCRIPT_ROWS = 200  # of how many rows of a part the script is looked at, spread evenly
 
 # A script of fewer rows is not reported: names and quotations are often in another one.
 SCRIPT_SHARE_LEAST = 0.02
-
-_reports: ContextVar[list[DataReport] | None] = ContextVar("reports", default=None)
-
-
-@contextmanager
-def collect_reports() -> Iterator[list[DataReport]]:
-    """Yield a list that gets the report of each file that is read in the block, each once."""
-    reports: list[DataReport] = []
-    token = _reports.set(reports)
-    try:
-        yield reports
-    finally:
-        _reports.reset(token)
 
 
 class Survey:
@@ -131,52 +113,9 @@ class Survey:
         """Return how many rows have a label."""
         return self.n_rows - int(self.sizes[0])
 
-    def report(self, source: str, names: Sequence[str] | None) -> DataReport:
-        """Return the report, and hand it to those who collect reports.
-
-        source  the file's base name
-        names   of the labels by their ids; None: they have no names
-        """
-        half = np.searchsorted(
-            np.cumsum(self.sizes), [(self.n_rows + 1) // 2, self.n_rows // 2 + 1]
-        )
-        frequent = np.argsort(-self.label_rows, kind="stable")[:EXAMPLES].tolist()
-        findings = [*self.file.findings]
-        if names is not None:
-            for check in CHECKS:
-                if not any(finding.severity == "refused" for finding in findings):
-                    findings += check(self, names)
-        elif self.file.kind == ".svm" and list(self.label_rows[:2] > 0) == [False, True]:
-            findings.append(IDS_FROM_ONE)
-        report = DataReport(
-            source=source,
-            rows=self.n_rows,
-            without_text=self.n_blank if self.has_texts else None,
-            without_labels=int(self.sizes[0]),
-            labels=int(np.count_nonzero(self.label_rows)),
-            median=float(half.mean()),
-            largest=int(np.flatnonzero(self.sizes).max(initial=0)),
-            examples=tuple(
-                (
-                    names[i] if names else str(i),
-                    int(self.label_rows[i]),
-                    self.file.place(int(self.first_places[i])),
-                )
-                for i in frequent
-                if self.label_rows[i]
-            ),
-            scripts=self._script_shares(),
-            options=tuple(self.file.options),
-            findings=findings,
-            without_fields={name: n for name, n in self.n_lacking.items() if n},
-            weight=self.weight,
-        )
-        collected = _reports.get()
-        if collected is not None and report not in collected:
-            collected.append(report)
-        return report
-
-    def _script_shares(self) -> dict[str, float]:
+    @property
+    def script_shares(self) -> dict[str, float]:
+        """Return the share of each script of the texts, if there are several."""
         counts = {script: n for script, n in self._scripts.most_common() if script}
         total = sum(counts.values())
         shares = {
@@ -185,13 +124,6 @@ class Survey:
             if n >= SCRIPT_SHARE_LEAST * total
         }
         return shares if len(shares) > 1 else {}
-
-
-def refuse(file: DataFile, report: DataReport | None, *, strict: bool) -> None:
-    """Raise BadData for a finding that is refused; with `strict` for the first one."""
-    for finding in report.findings if report else ():
-        if finding.severity == "refused" or strict:
-            raise file.fault(None, str(finding))
 
 
 def _sum(sums: I64, increments: I64) -> I64:

@@ -33,7 +33,7 @@ from xylem.datasets.findings import HEADER_AGAIN, LINES_LEAST, swallowed_rows
 from xylem.datasets.json_lines import TextRow
 from xylem.datasets.parquet import ParquetTable
 from xylem.datasets.stream import DataFile
-from xylem.datasets.vectors import lines_with_vectors
+from xylem.datasets.vectors import VECTOR, lines_with_vectors
 
 
 def table_rows(
@@ -64,11 +64,12 @@ def table_rows(
     with closing(table):
         text_names = columns.texts.names
         label_names = _label_names(table.columns, columns) if with_labels else []
-        last = columns.join or columns.weight
-        names = [*text_names, *label_names, *([last] if last else [])]
+        extra_names = [name for name in (columns.join, columns.weight, columns.vector) if name]
+        names = [*text_names, *label_names, *extra_names]
         _check_columns(file, table.line, table.columns, names)
         if isinstance(table, ParquetTable):
-            table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
+            are_several = bool(columns.label_columns)
+            table.check_types(text_names, label_names, columns.vector, are_flags=are_several)
         rows = table.rows(names)
         places = slice(len(text_names), len(text_names) + len(label_names))
         are_flags = False
@@ -88,8 +89,16 @@ def table_rows(
                 ]
             )
             text = join(columns.texts, cells[: len(text_names)])
-            key = ("" if cells[-1] is None else cells[-1]) if columns.join else None
-            yield TextRow(line, text, labels, key, number_in(cells[-1]) if columns.weight else None)
+            other_cells = dict(zip(extra_names, cells[places.stop :], strict=True))
+            key = other_cells.get(columns.join)
+            yield TextRow(
+                place=line,
+                text=text,
+                labels=labels,
+                key="" if columns.join and key is None else key,
+                weight=number_in(other_cells.get(columns.weight)),
+                vector=other_cells.get(columns.vector),
+            )
 
 
 class DelimitedTable:
@@ -152,7 +161,7 @@ def _label_names(header: Sequence[str], columns: TableColumns) -> list[str]:
     return [
         name
         for name in header
-        if name not in columns.texts_and_weight
+        if name not in columns.names_without_labels
         and any(fnmatchcase(name, pattern) for pattern in columns.label_columns)
     ] or [columns.labels or columns.label_columns[0]]
 
@@ -222,8 +231,9 @@ class TableLines:
     def __init__(self, path: Path, columns: TableColumns, *, with_labels: bool = False) -> None:
         """Prepare to read.
 
-        with_labels  whether lines have `labels` and the weight, and `fields` if columns are named,
-                     because their text is made later; else lines have a `text`
+        with_labels  whether lines have `labels`, the weight, the vector by the name of its column,
+                     and `fields` if columns are named, because their text is made later; else
+                     lines have a `text`, and a `vector` if there is one
 
         Raises BadData for a file that does not exist.
         """
@@ -238,6 +248,8 @@ class TableLines:
         self._weight = columns.weight
         self._fields = columns.texts or columns.fields
         file = DataFile(path, self._move)
+        columns = columns.for_file(path, file.kind)
+        self._vector = columns.vector
         self.options = file.options
         if path.is_dir():
             lines = self._json_lines(CorpusDirectory(path).documents(with_labels=with_labels))
@@ -275,13 +287,15 @@ class TableLines:
     def _json_lines(self, rows: Iterator[TextRow]) -> Iterator[bytes]:
         for row in rows:
             self.number = row.place
-            labels: dict[str, Any] = {}
+            values: dict[str, Any] = {}
             if self._with_labels:
-                labels = {"labels": row.labels}
+                values = {"labels": row.labels}
                 if self._weight:
-                    labels[self._weight] = row.weight
+                    values[self._weight] = row.weight
+            if self._vector:
+                values[self._vector if self._with_labels else VECTOR] = row.vector
             key = "text" if isinstance(row.text, str) else TextFields.key
-            yield orjson.dumps({key: row.text, **labels}) + b"\n"
+            yield orjson.dumps({key: row.text, **values}) + b"\n"
 
     def _join(self, fields: TextFields, cells: list[Any]) -> str | dict[str, Any]:
         is_joined_later = self._with_labels and fields == self._fields

@@ -113,8 +113,7 @@ class ForestPredictor(LabelSearcher):
         nodes = np.empty(depth, np.int32)
         margins = np.empty(depth, np.float32)
         features, shares = empty_shares(depth)
-        outputs = nodes, margins[:0], margins, features, shares
-        explain_leaf(buffers.call, leaf, *outputs, first_tail)
+        explain_leaf(buffers.call, leaf, nodes, margins[:0], margins, features, shares, first_tail)
         return [
             RoutedStep(node, margin, node_features)
             for node, margin, node_features in zip(

@@ -186,8 +186,12 @@ def ranking_metrics(
         )
         ratios = np.divide(weighed, ideal_sums, out=np.zeros(k_max), where=ideal_sums > 0)
         figures |= {f"{name}@{k}": 100.0 * float(ratios[k - 1]) for k in KS}
-    recall = sums.hits[:, RECALL_K - 1] / np.maximum(np.diff(labels.indptr) + unknown, 1)
-    figures[f"R@{RECALL_K}"] = 100.0 * float(np.average(recall, weights=of_rows))
+    figures[f"R@{RECALL_K}"] = 100.0 * float(
+        np.average(
+            sums.hits[:, RECALL_K - 1] / np.maximum(np.diff(labels.indptr) + unknown, 1),
+            weights=of_rows,
+        )
+    )
     return figures
 
 

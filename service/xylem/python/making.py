@@ -134,20 +134,24 @@ def tune(
         *columns_from_memory(instances, labels, text_column, label_column),
         fields=fields_of(text_column),
     )
-    validation = None
-    if valid is not None:
-        validation = dataset_from_memory(
+    validation = (
+        None
+        if valid is None
+        else dataset_from_memory(
             *columns_from_memory(*valid, text_column, label_column),
             build_names(dataset.names),
             None if dataset.rows is None else dataset.rows.n_features,
         )
+    )
     with progress_bar(progress) as show:
         trials = parameter_search.search(request, show, (dataset, validation))
-        draft = train_dataset(dataset, request.training(trials[0]), show)
-    return Model(
-        model_of(draft),
-        extra_report={"metric": request.metric, "trials": [trial._asdict() for trial in trials]},
-    )
+        return Model(
+            model_of(train_dataset(dataset, request.training(trials[0]), show)),
+            extra_report={
+                "metric": request.metric,
+                "trials": [trial._asdict() for trial in trials],
+            },
+        )
 
 
 def combine(
@@ -199,10 +203,16 @@ def combine(
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
-    rerank_rows = None if rerank is None else dataset_from_memory(*rerank)
     parts = [member._as_member(f"member{number}") for number, member in enumerate(members, 1)]
     with progress_bar(progress) as show:
-        draft, _ = combine_dataset(parts, concepts, dataset, rerank_rows, request, show)
+        draft, _ = combine_dataset(
+            parts,
+            concepts,
+            dataset,
+            None if rerank is None else dataset_from_memory(*rerank),
+            request,
+            show,
+        )
         return Model(model_of(draft))
 
 

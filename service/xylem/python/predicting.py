@@ -1,15 +1,27 @@
 """Predict with a model in this process: labels of instances, their scores and explanations."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    Self,
+    SupportsIndex,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    overload,
+)
 
 import numpy as np
 
 from xylem.base import (
     BadData,
+    BadInput,
     BadParameter,
     NotTuned,
     SparseRows,
@@ -17,6 +29,7 @@ from xylem.base import (
     n_threads,
     offsets,
     opened_database,
+    public_message_of,
 )
 from xylem.engine import ContextFeaturizer, Predictions, PredictOptions, make_predictor
 from xylem.python.frames import TextColumn, columns_from_memory
@@ -42,6 +55,7 @@ from xylem_store import (
     F32,
     I32,
     I64,
+    U8,
     Model as Opened,
     Packed,
     find_all,
@@ -58,7 +72,24 @@ if TYPE_CHECKING:
 # The value of `threshold` that means: for each label its tuned threshold.
 TUNED = "tuned"
 
+# A list of labels: labels, their names, and {"under": CONCEPT} for all concepts below one.
+LabelItems: TypeAlias = Sequence[str | Mapping[str, str]] | None
+
 TOP_R = 5  # the default of `top_r`, the most labels that are returned for an instance
+
+
+class LabelLists(TypedDict, total=False):
+    """Options of `Model.predict`: lists of labels, as in a predict request.
+
+    An item is a label, a name in the label info of the model, or {"under": CONCEPT}: the concept
+    and all concepts below it.
+
+    allow_labels  only these labels are returned
+    deny_labels   these labels are not returned
+    """
+
+    allow_labels: LabelItems
+    deny_labels: LabelItems
 
 
 class ScoredLabel(NamedTuple):
@@ -93,9 +124,11 @@ class LabelNames(Sequence[str]):
             return [self[label] for label in range(len(self))[index]]
         label = range(len(self))[index]
         facts = self._facts
-        if facts is None:
-            return name_of(self._labels, label)
-        return facts.name(label, self._languages) or name_of(self._labels, label)
+        return (
+            name_of(self._labels, label)
+            if facts is None
+            else facts.name(label, self._languages) or name_of(self._labels, label)
+        )
 
 
 class PredictingModel:
@@ -179,15 +212,14 @@ class PredictingModel:
         `validation`, `combined`, `rerank`, `trials` and `thresholds` stand beside them.
         """
         manifest = self._opened.manifest
-        beam_width = PredictOptions().beam_width
-        if manifest.kind == COMBINED:
-            beam_width = proposing_of(self._opened.arrays).beam_width
+        is_combined = manifest.kind == COMBINED
+        searching = proposing_of(self._opened.arrays) if is_combined else PredictOptions()
         return {
             "trainer": self.trainer,
             "parameters": self.parameters,
             "rows": manifest.data.rows,
             "metrics": dict(manifest.metrics),
-            "beam_width": beam_width,
+            "beam_width": searching.beam_width,
             **read_report(self._opened.arrays),
             **self._extra_report,
         }
@@ -203,6 +235,7 @@ class PredictingModel:
         text_column: TextColumn = None,
         chunk_characters: int | None = None,
         vectors: Any = None,
+        **lists: Unpack[LabelLists],
     ) -> list[list[ScoredLabel]]:
         """Return for each instance its labels with their scores, the best first, at most top_r.
 
@@ -221,14 +254,22 @@ class PredictingModel:
                           the chunks
         vectors           a vector beside each text, float[n, numbers], if the model was trained
                           with vectors; each chunk of a text has the vector of the text
+        lists             of labels that may be returned, or may not, as in `LabelLists`
 
-        Raises `xylem.errors.NotTuned` if "tuned" is asked of a model without tuned thresholds.
+        Raises `xylem.errors.NotTuned` if "tuned" is asked of a model without tuned thresholds, and
+        `xylem.errors.UnknownLabel` for an item of a list that is no label.
         """
         instances, _ = columns_from_memory(
             instances, None, text_column, None, self._featurizer.fields
         )
         predictions = self._search(
-            instances, _top(top_r, top_k), threshold, threads, chunk_characters, vectors
+            instances,
+            _top(top_r, top_k),
+            threshold,
+            threads,
+            chunk_characters,
+            vectors,
+            self._mask(**lists),
         )
         names = {
             label: name_of(self._opened.labels, label) for label in set(predictions.labels.tolist())
@@ -298,7 +339,7 @@ class PredictingModel:
         text.
         """
         from xylem.base import Limits
-        from xylem.serving import PREDICT, Body, open_version
+        from xylem.serving import PREDICT, Body
 
         instances = instance if is_matrix(instance) else [instance]
         instances, _ = columns_from_memory(instances, None, None, None, self._featurizer.fields)
@@ -318,13 +359,41 @@ class PredictingModel:
         body = json.dumps(
             {"instances": [encoded_instance], "top_r": _top(top_r, top_k), "explain": True}
         ).encode()
+        reply = PREDICT.answer_fully(PREDICT.read(Body(body), Limits()), self._as_served())
+        return list(json.loads(b"".join(reply.parts))["predictions"][0]["labels"])
+
+    def _as_served(self) -> "ServedVersion":
+        """Return the version as a server answers with it, with its label info. It is made once."""
+        from xylem.serving import open_version
+
         if self._served is None:
-            self._served = open_version(self._opened)
+            served = open_version(self._opened)
             if self._home is not None:
-                self._served.info.follow(store_of(self._home).label_info(self._served.name))
-        reply = PREDICT.answer_fully(PREDICT.read(Body(body), Limits()), self._served)
-        predictions = json.loads(b"".join(reply.parts))["predictions"]
-        return cast(list[dict[str, Any]], predictions[0]["labels"])
+                served.info.follow(store_of(self._home).label_info(served.name))
+            self._served = served
+        return self._served
+
+    def _mask(self, allow_labels: LabelItems = None, deny_labels: LabelItems = None) -> U8 | None:
+        """Return the mask of the labels that lists allow; None if there are no lists.
+
+        Raises BadInput, with the place of a wrong item in its message.
+        """
+        from xylem.base import Limits
+        from xylem.serving import Options, validated
+
+        if allow_labels is None and deny_labels is None:
+            return None
+        lists = {
+            name: [*items]
+            if isinstance(items, Iterable) and not isinstance(items, str | Mapping)
+            else items
+            for name, items in (("allow_labels", allow_labels), ("deny_labels", deny_labels))
+        }
+        try:
+            options = validated(lists, Options, Limits())
+            return self._as_served().masks.mask_of(options.allow_labels, options.deny_labels)
+        except BadInput as error:
+            raise type(error)(public_message_of(error)) from None
 
     def _search(
         self,
@@ -334,6 +403,7 @@ class PredictingModel:
         threads: int | None,
         chunk_characters: int | None = None,
         vectors: Any = None,
+        mask: U8 | None = None,
     ) -> Predictions:
         """Return the predictions of `predict` as arrays; instances may not be a frame.
 
@@ -352,6 +422,7 @@ class PredictingModel:
         options = PredictOptions(
             top_r=min(top_r, n_labels),
             threshold=node_thresholds,
+            mask=mask,
             limit=self._tuned.aim.limit if self._tuned and threshold == TUNED else None,
         )
 

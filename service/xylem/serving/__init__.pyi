@@ -65,7 +65,6 @@ from .feedback.schema import FeedbackAnswer as FeedbackAnswer
 from .feedback.schema import FeedbackEvent as FeedbackEvent
 from .feedback.schema import FeedbackLineResult as FeedbackLineResult
 from .feedback.schema import FeedbackRequest as FeedbackRequest
-from .feedback.schema import RowsDeleted as RowsDeleted
 from .label_info import LabelInfoOptions as LabelInfoOptions
 from .label_info import LabelInfos as LabelInfos
 from .label_info import LiveLabelInfo as LiveLabelInfo

@@ -52,9 +52,12 @@ class LabelFacts(NamedTuple):
 
     def name(self, label: int, languages: Sequence[str]) -> str | None:
         """Return a label's name in the first of some languages that has one, or None."""
-        return next(
-            filter(None, (self.text(label, NAME + language) for language in languages)), None
-        )
+        return self._subject_name(int(self.subjects[label]), languages)
+
+    def _subject_name(self, subject: int, languages: Sequence[str]) -> str | None:
+        """Return the name of a subject, or None; of -1, which is no subject, too."""
+        names = (self.info.text(NAME + language, subject) for language in languages)
+        return None if subject < 0 else next(filter(None, names), None)
 
     def languages_in(self, order: str | None, error: type[BadInput] = BadInput) -> tuple[str, ...]:
         """Return the languages that an order of them names: the first that has a name counts.
@@ -112,12 +115,7 @@ class LabelFacts(NamedTuple):
             broader = self.info.above(path[-1])
             path.append(-1 if not broader or broader[0] in path else broader[0])
         return [
-            {
-                "uri": self.info.text(URI, subject),
-                "name": next(
-                    filter(None, (self.info.text(NAME + tag, subject) for tag in languages)), None
-                ),
-            }
+            {"uri": self.info.text(URI, subject), "name": self._subject_name(subject, languages)}
             for subject in path[-2:0:-1]
         ]
 
@@ -328,5 +326,4 @@ def labels_with_name_part(options: LabelInfoOptions, part: str) -> Bools:
                 matches |= is_unnamed & names_with(info.texts(column), info.utf8, part)
         if not options.in_full:
             is_unnamed &= np.diff(info.texts(f"{NAME}{language}")) == 0
-    is_match: Bools = np.append(matches, False)[options.facts.subjects]
-    return is_match
+    return np.asarray(np.append(matches, False)[options.facts.subjects])

@@ -18,7 +18,6 @@ from .methods.ofo import start_for as start_for
 from .progressive import ProgressiveThresholds as ProgressiveThresholds
 from .store.codec import METHODS as METHODS
 from .store.codec import Tuned as Tuned
-from .store.feedback_rows import PAGE_ROWS as PAGE_ROWS
 from .store.feedback_rows import FeedbackRows as FeedbackRows
 from .store.history import label_history as label_history
 from .store.state import Head as Head

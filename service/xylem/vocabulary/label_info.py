@@ -1,14 +1,29 @@
 """Read a vocabulary's file as label info."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from xylem.base import BadParameter
 from xylem.datasets import DataFile, read_subjects
-from xylem_store import NAME, URI, BadNames, LabelInfo, build_label_info, is_language
+from xylem.vocabulary.concepts import with_added
+from xylem_store import (
+    NAME,
+    URI,
+    BadNames,
+    LabelInfo,
+    Subject,
+    build_label_info,
+    is_language,
+)
 
 
 def read_label_info(
-    path: Path, key_kind: str = URI, language: str | None = None, *, first_name: bool = False
+    path: Path,
+    key_kind: str = URI,
+    language: str | None = None,
+    *,
+    first_name: bool = False,
+    added: Sequence[Subject] = (),
 ) -> LabelInfo:
     """Return the label info of a file; its suffix tells the format (.gz may follow).
 
@@ -16,6 +31,7 @@ def read_label_info(
               names
     language  of the names for a request that names no language; for a .tsv file, that of its names
     first_name  as `read_subjects` takes it
+    added     as `with_added` takes them
 
     Raises BadData, which names the file and, for a table, the line; and BadParameter.
     """
@@ -27,7 +43,8 @@ def read_label_info(
     vocabulary = read_subjects(file, language, first_name=first_name)
     column = key_kind if key_kind in ("uri", "notation") else f"{NAME}{key_kind}"
     try:
-        return build_label_info(vocabulary.subjects, column, language)
+        subjects = with_added(vocabulary.subjects, added, key_kind)
+        return build_label_info(subjects, column, language)
     except ValueError as error:
         if not isinstance(error, BadNames) or error.index is None:
             raise file.fault(None, str(error)) from None

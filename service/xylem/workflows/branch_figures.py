@@ -37,8 +37,11 @@ def branch_groups(
             uri = info.text(URI, top) or ""
             names[uri] = info.text(NAME + info.head.language, top) or uri
     ids, ptr = label_ids(labels, list(map(Branch, names)), lambda _: "under", info)
-    members = [np.isin(np.arange(labels.n_names), ids[i:j]) for i, j in pairwise(ptr.tolist())]
-    return [group for group in zip(names.values(), members, strict=True) if group[1].any()]
+    return [
+        (name, np.isin(np.arange(labels.n_names), ids[first:last]))
+        for name, (first, last) in zip(names.values(), pairwise(ptr.tolist()), strict=True)
+        if first < last
+    ]
 
 
 def near_misses(

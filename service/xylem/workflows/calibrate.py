@@ -66,8 +66,10 @@ class CalibrationFit(NamedTuple):
     @property
     def errors(self) -> dict[str, float]:
         """Return the expected calibration errors, 0 to 1, as "before" and "after"."""
-        both = {"before": self.bins_before, "after": self.bins_after}
-        return {name: calibration_error(bins) or 0.0 for name, bins in both.items()}
+        return {
+            "before": calibration_error(self.bins_before) or 0.0,
+            "after": calibration_error(self.bins_after) or 0.0,
+        }
 
 
 def refuse_link(model: Model) -> None:

@@ -4,9 +4,12 @@ vectors beside them, or of a field.
 That is `features.kind=auto`, `vectors.weight=auto`, and `--text-column NAME=auto`.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -105,11 +108,37 @@ class FeatureChoice(NamedTuple):
                same values
         """
         left_out = () if times else ("us_per_row", "features_us")
-        facts = [tried._asdict().items() for tried in self.tried]
-        tried = [
-            {name: value for name, value in figures if name not in left_out} for figures in facts
-        ]
-        return {**self._asdict(), "tried": tried}
+        return {
+            **self._asdict(),
+            "tried": [
+                {name: value for name, value in tried._asdict().items() if name not in left_out}
+                for tried in self.tried
+            ],
+        }
+
+
+class _TrialRows(NamedTuple):
+    """The rows that candidates learn from, and those that are held out to measure them."""
+
+    training: Dataset
+    held_out: Dataset
+
+    def map(self, change: Callable[[Dataset], Dataset]) -> _TrialRows:
+        """Return both parts changed."""
+        return _TrialRows(change(self.training), change(self.held_out))
+
+    def choice(self, chosen: Tried, plain: Tried, tried: list[Tried]) -> FeatureChoice:
+        """Return what is reported of a choice among the candidates that were tried on the rows.
+
+        plain  the candidate that the chosen one is compared with
+        """
+        return FeatureChoice(
+            chosen=chosen.features,
+            gained=round(chosen.precision - plain.precision, 2),
+            rows=self.held_out.n_rows + self.training.n_rows,
+            held_out=self.held_out.n_rows,
+            tried=tried,
+        )
 
 
 def choose_features(
@@ -128,7 +157,7 @@ def choose_features(
         raise BadParameter(
             "features.kind: expected texts with auto, found instances of another kind"
         )
-    held_out, training = _held_out("features.kind", replace(dataset, vectors=None), auto.rows, seed)
+    rows = _trial_rows("features.kind", _without_vectors(dataset), auto.rows, seed)
     outcomes: dict[tuple[str, int], Tried] = {}
     n_trials = len(LEADS) + len(CANDIDATES) - 1
 
@@ -136,7 +165,7 @@ def choose_features(
         on_progress("choose features", len(outcomes), n_trials)
         name = f"{candidate}, first {lead} words {LEAD_WEIGHT} times" if lead else candidate
         outcomes[candidate, lead] = _try_features(
-            name, _parameters(candidate, lead, auto), training, held_out, seed, crew
+            name, _parameters(candidate, lead, auto), rows, seed, crew
         )
 
     for lead in LEADS:
@@ -152,13 +181,8 @@ def choose_features(
         for candidate in CANDIDATES
         if outcomes[candidate, best_lead].precision >= best - TOLERANCE
     )
-    outcome = outcomes[chosen, best_lead]
-    return _parameters(chosen, best_lead, auto), FeatureChoice(
-        chosen=outcome.features,
-        gained=round(outcome.precision - outcomes[PLAIN, 0].precision, 2),
-        rows=held_out.n_rows + training.n_rows,
-        held_out=held_out.n_rows,
-        tried=list(outcomes.values()),
+    return _parameters(chosen, best_lead, auto), rows.choice(
+        outcomes[chosen, best_lead], outcomes[PLAIN, 0], list(outcomes.values())
     )
 
 
@@ -178,28 +202,30 @@ def choose_weight(
 
     At most ROWS_MAX rows are drawn. Raises BadParameter for fewer than ROWS_MIN rows.
     """
-    held_out, training = _held_out("vectors.weight", dataset, ROWS_MAX, seed)
-    rows = [(replace(training, vectors=None), replace(held_out, vectors=None))]
-    rows += [(training, held_out)] * len(WEIGHTS)
-    candidates = [None, *(vectors.model_copy(update={"weight": weight}) for weight in WEIGHTS)]
+    rows = _trial_rows("vectors.weight", dataset, ROWS_MAX, seed)
+    candidates = [vectors.model_copy(update={"weight": weight}) for weight in WEIGHTS]
     tried = list[Tried]()
-    for candidate, (learnt, measured) in zip(candidates, rows, strict=True):
-        on_progress("choose weight", len(tried), len(candidates))
-        name = "no vectors" if candidate is None else f"vectors at weight {candidate.weight}"
-        tried.append(_try_features(name, parameters, learnt, measured, seed, crew, candidate))
-    on_progress("choose weight", len(tried), len(candidates))
-    best = max(range(len(tried)), key=lambda i: tried[i].precision)  # the first of equals
-    gained = tried[best].precision - tried[0].precision
-    chosen = best if gained > TOLERANCE else 0  # without vectors a search costs less
-    return candidates[chosen], FeatureChoice(
-        chosen=", ".join([*([] if earlier is None else [earlier.chosen]), tried[chosen].features]),
-        gained=round(
-            tried[chosen].precision - tried[0].precision + (earlier.gained if earlier else 0), 2
-        ),
-        rows=held_out.n_rows + training.n_rows,
-        held_out=held_out.n_rows,
-        tried=[*(earlier.tried if earlier else ()), *tried],
-    )
+    for candidate in [None, *candidates]:
+        on_progress("choose weight", len(tried), len(candidates) + 1)
+        tried.append(
+            _try_features("no vectors", parameters, rows.map(_without_vectors), seed, crew)
+            if candidate is None
+            else _try_features(
+                f"vectors at weight {candidate.weight}", parameters, rows, seed, crew, candidate
+            )
+        )
+    on_progress("choose weight", len(tried), len(tried))
+    best = max(tried, key=lambda outcome: outcome.precision)  # the first of equals
+    if best.precision - tried[0].precision <= TOLERANCE:
+        best = tried[0]  # without vectors a search costs less
+    choice = rows.choice(best, tried[0], tried)
+    if earlier is not None:
+        choice = choice._replace(
+            chosen=f"{earlier.chosen}, {choice.chosen}",
+            gained=round(earlier.gained + choice.gained, 2),
+            tried=[*earlier.tried, *tried],
+        )
+    return [None, *candidates][tried.index(best)], choice
 
 
 def choose_field_weight(
@@ -219,9 +245,7 @@ def choose_field_weight(
     name = dataset.fields.unweighted.name
     if isinstance(parameters, AutoParameters):
         parameters = _parameters(PLAIN, LEADS[1], parameters)
-    held_out, training = _held_out(
-        f"text column {name!r}", replace(dataset, vectors=None), ROWS_MAX, seed
-    )
+    rows = _trial_rows(f"text column {name!r}", _without_vectors(dataset), ROWS_MAX, seed)
     tried = list[Tried]()
     for weight in FIELD_WEIGHTS:
         on_progress("choose weight of a field", len(tried), len(FIELD_WEIGHTS))
@@ -229,21 +253,18 @@ def choose_field_weight(
             _try_features(
                 f"{name}={weight}",
                 parameters,
-                _weighted(training, weight),
-                _weighted(held_out, weight),
+                rows.map(partial(_weighted, weight=weight)),
                 seed,
                 crew,
             )
         )
-    on_progress("choose weight of a field", len(tried), len(FIELD_WEIGHTS))
+    on_progress("choose weight of a field", len(tried), len(tried))
     best = max(tried, key=lambda outcome: outcome.precision)  # the first of equals
-    return _weighted(dataset, FIELD_WEIGHTS[tried.index(best)]), FeatureChoice(
-        chosen=best.features,
-        gained=round(best.precision - tried[0].precision, 2),
-        rows=held_out.n_rows + training.n_rows,
-        held_out=held_out.n_rows,
-        tried=tried,
-    )
+    return _weighted(dataset, FIELD_WEIGHTS[tried.index(best)]), rows.choice(best, tried[0], tried)
+
+
+def _without_vectors(dataset: Dataset) -> Dataset:
+    return replace(dataset, vectors=None)
 
 
 def _weighted(dataset: Dataset, weight: int) -> Dataset:
@@ -256,10 +277,8 @@ def _weighted(dataset: Dataset, weight: int) -> Dataset:
     )
 
 
-def _held_out(
-    parameter: str, dataset: Dataset, rows_max: int, seed: int
-) -> tuple[Dataset, Dataset]:
-    """Return the rows that are held out, and those to learn from. Raises BadParameter.
+def _trial_rows(parameter: str, dataset: Dataset, rows_max: int, seed: int) -> _TrialRows:
+    """Return the rows of all trials of a choice. Raises BadParameter.
 
     parameter  the parameter that is chosen, for the error
     """
@@ -268,7 +287,7 @@ def _held_out(
             f"{parameter}: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
         )
     held_out, training = divide(dataset.n_rows, rows_max, seed)
-    return dataset.take(held_out), dataset.take(training)
+    return _TrialRows(dataset.take(training), dataset.take(held_out))
 
 
 def _parameters(candidate: str, lead: int, auto: AutoParameters) -> FeatureParameters:
@@ -296,17 +315,17 @@ def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
 def _try_features(
     name: str,
     parameters: FeatureParameters,
-    training: Dataset,
-    held_out: Dataset,
+    rows: _TrialRows,
     seed: int,
     crew: Crew,
     vectors: VectorParameters | None = None,
 ) -> Tried:
     """Return how good features are on the held-out rows, after training on the other rows."""
+    training, held_out = rows
     assert held_out.texts is not None
-    featurizer, rows = fit_featurizer(training, parameters, crew, vectors)
+    featurizer, features = fit_featurizer(training, parameters, crew, vectors)
     trained = train(
-        TRAINER, parse_parameters(TRAINER, []), rows, training.labels, seed, crew.threads
+        TRAINER, parse_parameters(TRAINER, []), features, training.labels, seed, crew.threads
     )
     predictor = make_predictor(
         trial_model(trained, training.labels.n_labels, featurizer.n_features)

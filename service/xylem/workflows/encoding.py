@@ -46,9 +46,9 @@ def with_vectors(
     Cost: about 10 ms a text and thread. Raises BadData for rows that are no texts.
     """
     if dataset.texts is None or dataset.vectors is not None:
-        instances = "vectors beside them" if dataset.texts else "rows of features"
         raise BadData(
-            f"{dataset.source}: expected texts alone for features.encoder, found {instances}"
+            f"{dataset.source}: expected texts alone for features.encoder, found "
+            f"{'vectors beside them' if dataset.texts else 'rows of features'}"
         )
     texts = dataset.texts
     blocks = [texts[start : start + BLOCK_TEXTS] for start in range(0, len(texts), BLOCK_TEXTS)]

@@ -38,12 +38,13 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
         source = prepare(request, chosen, crew, on_progress)
         figures = estimate_blocks(request.trainer, parameters, source, tools)
         assert isinstance(parameters, ClassifierParameters)  # other trainers have no blocks
-        worker = block_bytes(source.census.n_features, parameters.memory_mib, crew.most_rows)
         return {
             **figures,
             "blocks": {
                 "held_bytes": crew.held_bytes,
-                "worker_bytes": worker,
+                "worker_bytes": block_bytes(
+                    source.census.n_features, parameters.memory_mib, crew.most_rows
+                ),
                 "driver_bytes": peak_memory_bytes(),
             },
         }
@@ -51,12 +52,11 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     figures = estimate(request.trainer, parameters, data, tools)
     if request.ray is None:
         return figures
-    worker = find_trainer(request.trainer).worker_bytes(data, parameters)
     return {
         **figures,
         "ray": {
             "node_bytes": max(crew.most_bytes, n_bytes(data)),
-            "worker_bytes": worker,
+            "worker_bytes": find_trainer(request.trainer).worker_bytes(data, parameters),
             "driver_bytes": peak_memory_bytes(),
         },
     }

@@ -139,7 +139,7 @@ def evaluate_rows(
             "unknown_labels": len(labelled.unknown_names),
             "unknown_label_names": list(labelled.unknown_names[:NAMES_MAX]),
             "calibration_error": calibration_error(bins),
-            "us_per_row": _us_per_row(predictor, labelled.rows, on_progress),
+            "us_per_row": us_per_row(predictor, labelled.rows, on_progress),
             "threshold": THRESHOLD_UNTUNED if tuned is None else "tuned",
             **DataReport.result_of([labelled.report]),
             **({} if tuned is None else {"objective": tuned.aim.objective}),
@@ -339,7 +339,7 @@ def best_threshold(labelled: Labelled, predictions: Predictions) -> float:
     return counting.best(labelled.n_true)
 
 
-def _us_per_row(predictor: Searcher, rows: SparseRows, on_progress: OnProgress) -> float:
+def us_per_row(predictor: Searcher, rows: SparseRows, on_progress: OnProgress) -> float:
     """Return the microseconds a row takes in a batch on one thread: the median of a few runs."""
     seconds: list[float] = []
     while len(seconds) < _REPEATS and sum(seconds) < _SECONDS_MAX:

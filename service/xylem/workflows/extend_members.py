@@ -51,13 +51,14 @@ def extend_members(
                 warnings.append(f"member {member.manifest.full_name} stays as it is: {error}")
                 continue
             n_extended += 1
-            # the name by which answers explain a member stays
-            manifest = replace(
-                work.trial.manifest,
-                model=member.manifest.model,
-                version=member.manifest.version,
+            members[number] = replace(
+                model_of(work.draft),
+                manifest=replace(  # the name by which answers explain a member stays
+                    work.trial.manifest,
+                    model=member.manifest.model,
+                    version=member.manifest.version,
+                ),
             )
-            members[number] = replace(model_of(work.draft), manifest=manifest)
             warnings += work.warnings
             grown = {key: grown.get(key, 0) + value for key, value in (work.grown or {}).items()}
             if number == 0 and work.sample is not None:
@@ -73,13 +74,16 @@ def extend_members(
     metrics: Mapping[str, float] = {}
     if request.valid is not None:
         trial = model_of(draft)
-        valid = read_labelled(trial, request.valid, on_progress, request.columns)
-        metrics = valid_figures(trial, valid, request.threads, on_progress)[0]
-    origin = origin_arrays(origin_of(base, request), request.made_for)
+        metrics = valid_figures(
+            trial,
+            read_labelled(trial, request.valid, on_progress, request.columns),
+            request.threads,
+            on_progress,
+        ).metrics
     draft = replace(
         draft,
         metrics=metrics,
-        extra={**draft.extra, **origin},
+        extra={**draft.extra, **origin_arrays(origin_of(base, request), request.made_for)},
         files=store.files_of(base, draft.extra),
     )
     on_progress("publish", 0, 1)

@@ -397,8 +397,9 @@ def labels_to_learn(model: Model, data: Dataset) -> list[str]:
     The version does not have these labels, or lists them without a leaf. Raises BadData for numbers
     of labels if those of the version have names.
     """
-    is_numbered = all_names(model.labels) == list(map(str, range(model.labels.n_names)))
-    if data.label_names is None and not is_numbered:
+    if data.label_names is None and all_names(model.labels) != list(
+        map(str, range(model.labels.n_names))
+    ):
         raise BadData(
             f"{data.source}: expected the names of its labels (--label-names), as "
             f"{model.manifest.full_name} has names, found numbers alone"
@@ -459,6 +460,8 @@ def _old_rows(
     datasets = [request.read(on_progress, file) for file in request.rows]
     warning = None
     if all(dataset.sha256 != model.manifest.data.sha256 for dataset in datasets):
-        files = ", ".join(dataset.source for dataset in datasets)
-        warning = f"{files}: not what {model.manifest.full_name} was trained on"
+        warning = (
+            f"{', '.join(dataset.source for dataset in datasets)}: not what "
+            f"{model.manifest.full_name} was trained on"
+        )
     return TrainingSet.join([rows_for(dataset, table, featurizer) for dataset in datasets]), warning

@@ -50,9 +50,9 @@ def check_table_file(file: Path) -> None:
             f"--per-label: expected a file {' or '.join(TABLE_SUFFIXES)}, found {file.name!r}"
         )
     if file.is_dir() or not file.parent.is_dir():
-        fault = "a directory" if file.is_dir() else "no such directory"
         raise BadParameter(
-            f"--per-label: expected a file in a directory that is there, found {fault}: {file}"
+            "--per-label: expected a file in a directory that is there, found "
+            f"{'a directory' if file.is_dir() else 'no such directory'}: {file}"
         )
 
 

@@ -55,6 +55,8 @@ from xylem_store import (
     Store,
     StoreError,
     StoreUnwritable,
+    Subject,
+    VersionInUse,
     all_names,
     check_model,
     json_array,
@@ -78,6 +80,8 @@ class LearnRequest(NamedTuple):
     files     the path of each file of the recipe, by its name there
     feedback  the lines of the rows of feedback, the oldest first
     until     when they were read, in seconds since 1970
+    concepts  subjects that are added to those of the vocabulary, as `read_concepts` takes them
+    examples  texts of such concepts, each with its label: they are learnt as documents
     job       the id of the job that runs it: for a job one version is published
     """
 
@@ -85,6 +89,8 @@ class LearnRequest(NamedTuple):
     files: Mapping[str, Path]
     feedback: Sequence[bytes] = ()
     until: float = 0.0
+    concepts: Sequence[Subject] = ()
+    examples: Sequence[tuple[str, str]] = ()
     threads: int = 1
     job: str | None = None
 
@@ -94,6 +100,7 @@ class LearnWork:
     """A run, and what its steps have made so far.
 
     rows      that teach, and that judge
+    dataset   the documents that teach
     old       the version that `latest` names; None: there is none, or it cannot be opened
     member    the member that was trained on documents
     report    what the run reports, and a version stores
@@ -107,6 +114,7 @@ class LearnWork:
     on_progress: OnProgress
     database: ThresholdDatabase
     rows: LearningRows = MADE_LATER
+    dataset: Dataset = MADE_LATER
     old: Model | None = None
     member: Model = MADE_LATER
     report: dict[str, Any] = field(default_factory=dict)
@@ -186,16 +194,26 @@ def _alone(store: Store, model: str) -> Iterator[None]:
 def read_rows(work: LearnWork) -> LearnWork:
     """Read the rows, and hold a tenth of the documents out."""
     request = work.request
-    rows = read_learning_rows(request.recipe, request.files, request.feedback, work.on_progress)
-    return replace(work, rows=rows, report={"sources": rows.sources})
+    rows = read_learning_rows(
+        request.recipe, request.files, request.feedback, work.on_progress, request.examples
+    )
+    return replace(
+        work, rows=rows, dataset=dataset_of(rows.documents), report={"sources": rows.sources}
+    )
 
 
 def fit_members_and_ranker(work: LearnWork) -> LearnWork:
     """Train a member on documents, one on weak rows, and fit a ranker to candidates by folds."""
     request = work.request
     recipe = request.recipe
-    concepts = read_concepts(request.files[recipe.vocabulary], recipe.language, recipe.key_kind)
-    dataset = dataset_of(work.rows.documents)
+    concepts = read_concepts(
+        request.files[recipe.vocabulary],
+        recipe.language,
+        recipe.key_kind,
+        first_name=recipe.first_name,
+        added=request.concepts,
+    )
+    dataset = work.dataset
     weights = {row.text: row.weight for row in work.rows.documents}
     training = recipe.training(request.threads)
 
@@ -209,13 +227,17 @@ def fit_members_and_ranker(work: LearnWork) -> LearnWork:
 
     members = [_member(train(dataset), "documents")]
     if work.rows.weak:
-        weak_draft = train_dataset(dataset_of(work.rows.weak), training, work.on_progress)
-        members.append(_member(weak_draft, "members"))
+        members.append(
+            _member(
+                train_dataset(dataset_of(work.rows.weak), training, work.on_progress), "members"
+            )
+        )
     combination = CombineRequest(
         members=(),
         data=Path(),
         vocabulary=request.files[recipe.vocabulary],
         language=recipe.language,
+        first_name=recipe.first_name,
         key_kind=recipe.key_kind,
         candidates=recipe.candidates,
         beam_width=recipe.beam_width,
@@ -253,7 +275,7 @@ def measure(work: LearnWork) -> LearnWork:
     report = {**work.report}
     # the features of names, which the combination has too, would make all rows alike
     featurizer = featurizer_of(work.member)
-    training_rows = featurizer.transform_dataset(dataset_of(work.rows.documents))
+    training_rows = featurizer.transform_dataset(work.dataset)
     for name, held_rows in (("judges", work.rows.judges), ("corrections", work.rows.corrections)):
         facts: dict[str, Any] = {"rows": len(held_rows), "twins": 0, "figures": {}}
         report[name] = facts
@@ -311,9 +333,13 @@ def _compare(
     if old is None:
         nothing = PredictedRows(np.zeros(dataset.n_rows + 1, np.int64), np.empty(0, np.int32))
         answers.insert(0, answers[0]._replace(ranked=nothing))
-    a, b = answers
     differences = compare_answers(
-        a, b, USUAL_EMPTY, RESAMPLES, 0, lambda done: work.on_progress("measure", done, RESAMPLES)
+        answers[0],
+        answers[1],
+        USUAL_EMPTY,
+        RESAMPLES,
+        0,
+        lambda done: work.on_progress("measure", done, RESAMPLES),
     )
     return {name: difference._asdict() for name, difference in differences.items()}
 
@@ -324,8 +350,12 @@ def _concepts(old: Model | None, work: LearnWork) -> dict[str, Any]:
     learnt = _with_rows(names, work.draft.extra)
     learnt_before = set() if old is None else _with_rows(all_names(old.labels), old.arrays)
     new_names = sorted(learnt - learnt_before)
-    rows = (*work.rows.documents, *work.rows.judges, *work.rows.corrections)
-    unanswered = {label for row in rows for label in row.labels}.difference(names)
+    unanswered = {
+        label
+        for rows in (work.rows.documents, work.rows.judges, work.rows.corrections)
+        for row in rows
+        for label in row.labels
+    }.difference(names)
     return {
         "learnt": len(learnt),
         "new": len(new_names),
@@ -353,8 +383,11 @@ def decide(work: LearnWork) -> LearnWork:
             f"{judges['rows']}: nothing is measured"
         )
     elif not promoted and (rule is None or work.old is None):
-        missing = "a version that can be opened" if rule else "a rule of promotion in the recipe"
-        reasons.append(f"expected {missing}, found none")
+        reasons.append(
+            "expected a version that can be opened, found none"
+            if rule
+            else "expected a rule of promotion in the recipe, found none"
+        )
     elif not promoted and rule is not None:
         figure = judges["figures"][rule.metric]
         promoted = figure["difference"] >= rule.least_change - 1e-9
@@ -363,8 +396,14 @@ def decide(work: LearnWork) -> LearnWork:
             f"{figure['difference']:+.2f}, from {figure['a']:.2f} to {figure['b']:.2f}, with an "
             f"interval of {figure['low']:+.2f} to {figure['high']:+.2f}"
         )
-    promotion = {"promoted": promoted, "reasons": reasons}
-    return replace(work, report={**work.report, "judges": judges, "promotion": promotion})
+    return replace(
+        work,
+        report={
+            **work.report,
+            "judges": judges,
+            "promotion": {"promoted": promoted, "reasons": reasons},
+        },
+    )
 
 
 def publish(work: LearnWork) -> LearnWork:
@@ -397,36 +436,49 @@ def tune_thresholds(work: LearnWork) -> LearnWork:
     if objective is None or not work.rows.judges:
         return work
     version = work.store.open(work.model, work.manifest.version)
-    labelled = _labelled(version, dataset_of(work.rows.judges))
     (outcome,) = tune(
         version,
         request_of(None, Path(), None, "zero", objective=objective),
         work.on_progress,
-        labelled,
+        _labelled(version, dataset_of(work.rows.judges)),
     )
     work.database.save(work.model, work.manifest.version, outcome.tuned, version.manifest.digest)
     return work
 
 
 def promote(work: LearnWork) -> LearnWork:
-    """Let `latest` name the version if it was decided so, and give the model its label info."""
+    """Let `latest` name the version if it was decided so, and give the model its label info.
+
+    If somebody else has moved `latest` since the versions were compared, it stays. A version never
+    changes, so the one with the wrong verdict is then published again, with the right one.
+    """
     promotion = work.report["promotion"]
     present = work.store.alias(work.model, LATEST).version
-    if work.old is not None and present != work.old.manifest.version:
+    if promotion["promoted"] and present != (work.old or work).manifest.version:
         promotion = {
             "promoted": False,
             "reasons": [f"{LATEST} moved to {present} while the versions were compared"],
         }
-    if promotion["promoted"]:
+        work = replace(work, report={**work.report, "promotion": promotion})
+        with contextlib.suppress(VersionInUse):  # of an alias that names it already
+            work.store.delete(work.model, work.manifest.version)
+        work = tune_thresholds(publish(work))
+    # a first run that was killed has published a version without label info
+    if promotion["promoted"] or work.store.label_info(work.model) is None:
         recipe = work.request.recipe
         work.store.put_label_info(
             work.model,
             read_label_info(
-                work.request.files[recipe.vocabulary], recipe.key_kind, recipe.language
+                work.request.files[recipe.vocabulary],
+                recipe.key_kind,
+                recipe.language,
+                first_name=recipe.first_name,
+                added=work.request.concepts,
             ),
         )
+    if promotion["promoted"]:
         work.store.promote(work.model, work.manifest.version)
-    return replace(work, report={**work.report, "promotion": promotion})
+    return work
 
 
 # The steps of a run, in their order.

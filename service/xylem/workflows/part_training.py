@@ -18,12 +18,14 @@ def part_trainer(member: Model, dataset: Dataset) -> Callable[[Dataset], Draft] 
     manifest = member.manifest
     if manifest.data.sha256 != dataset.sha256:
         return None
-    features = {
-        f"features.{name}": value
-        for name, value in manifest.features.items()
-        if name != TextFields.key
+    parameters: dict[str, Any] = {
+        **manifest.trainer.parameters,
+        **{
+            f"features.{name}": value
+            for name, value in manifest.features.items()
+            if name != TextFields.key
+        },
     }
-    parameters: dict[str, Any] = {**manifest.trainer.parameters, **features}
     request = TrainRequest(
         trainer=manifest.trainer.name, data=Path(), parameters=parameters, seed=manifest.seed
     )

@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from xylem.base import (
     BadData,
@@ -50,6 +50,9 @@ READING = (
     "weight_column",
 )
 
+# What stands in TOML, which has no null, for the promotion null.
+NEVER = "never"
+
 Measure = Literal["P@1", "P@3", "P@5", "F1@5", "nDCG@5"]
 
 
@@ -82,13 +85,15 @@ class Promotion(_Part):
 class Recipe(_Part):
     """What a model learns from, how, and when.
 
+    first_name  as in `CombineRequest`
     reading     how the files are read: the fields of a training job, such as `label_separator`
     parameters  of the trainer of members, and of their features; those of PARAMETERS if left out
     near        whether similar rows help to rank, if that gains
     feedback_days, feedback_weight  the stored rows of feedback that are learnt, and how much each
                 counts; of the last days, or all
     thresholds  the F-measure that thresholds are tuned for, on the rows held out; null: untuned
-    promotion   null: `latest` moves to the first version only
+    promotion   null, or NEVER: `latest` moves to the first version only
+    keep_texts  whether texts of corrections may be stored, to learn from them
     cron, rows  when it learns again: at the times of a cron line, or after rows of feedback
     """
 
@@ -96,6 +101,7 @@ class Recipe(_Part):
     vocabulary: str
     language: str | None = None
     key_kind: str = URI
+    first_name: bool = False
     sources: Annotated[tuple[RecipeSource, ...], Field(min_length=1, max_length=SOURCES_MAX)]
     reading: dict[str, Any] = {}
     parameters: dict[str, bool | int | float | str | None] = {}
@@ -105,7 +111,10 @@ class Recipe(_Part):
     feedback_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
     feedback_weight: float = 1.0
     thresholds: Literal["macro", "micro", "instance"] | None = None
-    promotion: Promotion | None = Promotion()
+    promotion: Annotated[
+        Promotion | None, BeforeValidator(lambda value: None if value == NEVER else value)
+    ] = Promotion()
+    keep_texts: bool = True
     cron: str | None = None
     rows: int | None = None
     seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
@@ -161,10 +170,15 @@ class Recipe(_Part):
 
     def with_files(self, rename: Any) -> Recipe:
         """Return the same with other names of files, which a function makes of the names here."""
-        sources = tuple(
-            source.model_copy(update={"file": rename(source.file)}) for source in self.sources
+        return self.model_copy(
+            update={
+                "vocabulary": rename(self.vocabulary),
+                "sources": tuple(
+                    source.model_copy(update={"file": rename(source.file)})
+                    for source in self.sources
+                ),
+            }
         )
-        return self.model_copy(update={"vocabulary": rename(self.vocabulary), "sources": sources})
 
     @property
     def without_paths(self) -> dict[str, Any]:
@@ -175,6 +189,7 @@ class Recipe(_Part):
     def as_toml(self) -> str:
         """Return the text of a file that `read` reads."""
         fields = self.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+        fields |= {} if self.promotion else {"promotion": NEVER}
         return "".join(f"{name} = {_toml(value)}\n" for name, value in fields.items())
 
     @property
@@ -207,8 +222,11 @@ class Recipe(_Part):
 def _toml(value: Any) -> str:
     """Return a JSON value as TOML has it."""
     if isinstance(value, dict):
-        parts = (f"{json.dumps(name)} = {_toml(part)}" for name, part in value.items())
-        return f"{{{', '.join(parts)}}}"
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(name)} = {_toml(part)}" for name, part in value.items())
+            + "}"
+        )
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value, ensure_ascii=False)

@@ -32,6 +32,7 @@ from xylem.engine import (
     FILE_SUFFIX,
     PREFIX,
     WORD_FORMS,
+    Featurizer,
     VectorParameters,
     WordParameters,
     check_features,
@@ -152,6 +153,11 @@ class Chosen(NamedTuple):
         encoder.workspace()  # what is wrong is reported before data are read
         return self._replace(encoder=encoder)
 
+    def with_features_of(self, featurizer: Featurizer) -> Chosen:
+        """Return the parameters with the features of a featurizer, which need not be chosen."""
+        parameters = featurizer.parameters
+        return self._replace(features={"kind": parameters.kind, **parameters.model_dump()})
+
 
 def parse(name: str, items: Sequence[str]) -> Chosen:
     """Return the parameters that a command line's `key=value` items choose for trainer `name`.
@@ -180,11 +186,15 @@ def from_json(name: str, values: object) -> Chosen:
     divided = _split_values(json_object(values))
     stop_words = divided.features.get("stop_words")
     if isinstance(stop_words, str) and stop_words.endswith(FILE_SUFFIX):
-        message = (
-            "expected the code of a language, found a file, which only xylem train and "
-            "estimate take"
+        raise BadParameter.from_faults(
+            [
+                ParameterFault(
+                    f"{PREFIX}stop_words",
+                    "expected the code of a language, found a file, which only xylem train and "
+                    "estimate take",
+                )
+            ]
         )
-        raise BadParameter.from_faults([ParameterFault(f"{PREFIX}stop_words", message)])
     return _check_together(
         lambda: parameters.from_json(divided.trainer),
         divided.features,
@@ -207,8 +217,14 @@ def _split_values(values: Mapping[str, Any]) -> _Values:
     for name, value in values.items():
         if name == f"{PREFIX}encoder":
             if not isinstance(value, str) or not is_model(value):
-                message = f"expected the name of an encoder of the store, found {value!r:.80}"
-                raise BadParameter.from_faults([ParameterFault(name, message)])
+                raise BadParameter.from_faults(
+                    [
+                        ParameterFault(
+                            name,
+                            f"expected the name of an encoder of the store, found {value!r:.80}",
+                        )
+                    ]
+                )
             divided.encoder.append(value)
         elif name.startswith(PREFIX):
             divided.features[name.removeprefix(PREFIX)] = value

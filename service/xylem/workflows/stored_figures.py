@@ -43,8 +43,14 @@ def frequency_bands(
     if training_rows is None:
         return None
     band_of = np.searchsorted(STARTS, training_rows, "right") - 1
-    groups = [(BANDS[band], band_of == band) for band in np.unique(band_of).tolist()]
-    return group_figures("band", groups, ranked, counts, truth, empty)
+    return group_figures(
+        "band",
+        [(BANDS[band], band_of == band) for band in np.unique(band_of).tolist()],
+        ranked,
+        counts,
+        truth,
+        empty,
+    )
 
 
 def group_figures(

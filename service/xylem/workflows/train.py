@@ -258,14 +258,18 @@ def fit_trees(work: TrainingWork) -> TrainingWork:
     request = work.request
     state = work.continuation and work.continuation.state
     start = time.perf_counter()
-    tools = Tools(
-        request.seed,
-        work.crew,
-        work.on_progress,
-        work.beside,
-        Passes(state, request.until, request.keep_state),
+    trained = fit(
+        request.trainer,
+        work.chosen.trainer,
+        work.source,
+        Tools(
+            request.seed,
+            work.crew,
+            work.on_progress,
+            work.beside,
+            Passes(state, request.until, request.keep_state),
+        ),
     )
-    trained = fit(request.trainer, work.chosen.trainer, work.source, tools)
     if work.beside is not None:
         work.beside.check()
     return replace(work, trained=trained, train_seconds=time.perf_counter() - start)
@@ -437,12 +441,12 @@ def rank_candidates(work: TrainingWork) -> TrainingWork:
     """Add a ranker of the candidates by similar training rows, if held-out rows gain by it."""
     request = work.request
     on_progress = work.on_progress
-    dataset = request.read(on_progress)
     for_part = request.model_copy(update={"weights": "float32"})
+    chosen = work.chosen.with_features_of(work.source.featurizer)
     draft, gained = rerank(
         work.draft,
-        dataset,
-        lambda part: train_dataset(part, for_part, crew=work.crew, chosen=work.chosen),
+        request.read(on_progress),
+        lambda part: train_dataset(part, for_part, crew=work.crew, chosen=chosen),
         request.seed,
         on_progress,
     )

@@ -92,8 +92,13 @@ def round_weights(
         if valid is not None
         else {key: rounded_value for key, (rounded_value, _) in pairs.items()}
     )
-    float32_metrics = {f"{key} in float32": exact_value for key, (_, exact_value) in pairs.items()}
     return (
-        replace(rounded, metrics={**metrics, **float32_metrics}),
+        replace(
+            rounded,
+            metrics={
+                **metrics,
+                **{f"{key} in float32": exact_value for key, (_, exact_value) in pairs.items()},
+            },
+        ),
         None if valid is None else rounded_figures.report_figures,
     )

@@ -12,7 +12,7 @@ from xylem.base import BadData, BadParameter
 from xylem.base.columns import TableColumns, columns_of
 from xylem.base.rows import Dataset
 from xylem.datasets import DataStream, TableLines, read_dataset
-from xylem.datasets.survey import collect_reports
+from xylem.datasets.data_reports import collect_reports
 
 WEIGHTS = columns_of(None, None, None, weight_column="w")
 

@@ -125,9 +125,9 @@ def test_feedback_keeps_the_vector(served: ServedVersion, of_words: ServedVersio
         event = {"event_id": "e", "labels": ["all"], "instance": instance}
         checked = check_event(event, served.name, None, Limits())
         assert isinstance(checked, CheckedEvent)
-        _, events, verdicts = to_events({0: checked}, served, keep=True)
+        _, events, verdicts = to_events({0: checked}, served, sender="")
         assert not verdicts and events.lines[0] is not None
-        return json.loads(events.lines[0])
+        return json.loads(events.lines[0][0])
 
     assert kept(served, INSTANCES[0]) == {"event_id": "e", "labels": ["all"], **INSTANCES[0]}
     text = {"text": TEXTS[0]}

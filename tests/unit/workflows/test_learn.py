@@ -8,9 +8,11 @@ import pytest
 from tests.helpers.combined_models import NAMES
 from tests.helpers.datasets_helpers import write_lines
 from tests.helpers.distinct_documents import distinct_documents
+from tests.helpers.recipes import recipe_in
 
 from xylem.base.db.of_store import opened_database
 from xylem.base.errors import BadData, BadParameter
+from xylem.base.progress import OnProgress, no_progress
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.workflows import learn as learning
 from xylem.workflows.learn import LearnRequest, learn_and_publish
@@ -19,30 +21,20 @@ from xylem.workflows.recipe import Recipe
 from xylem_store.errors import Conflict
 from xylem_store.origin import read_origin, read_report
 from xylem_store.store import Store
+from xylem_store.version import draft_of
 
 
-def recipe_in(home: Path, n: int = 340, **fields: Any) -> Recipe:
-    """A recipe with documents of six concepts of seven, and their names in another file."""
-    names = home / "names.csv"
-    names.write_text("uri,label_en\n" + "".join(f"l{i},{name}\n" for i, name in enumerate(NAMES)))
-    data = write_lines(home / "documents.jsonl", distinct_documents(n, 1))
-    values = {
-        "vocabulary": str(names),
-        "language": "en",
-        "sources": [{"file": str(data)}],
-        "parameters": {"features.kind": "tfidf"},
-        "beam_width": 5,
-        "near": False,
-    }
-    return Recipe.from_json({**values, **fields})
-
-
-def run(store: Store, recipe: Recipe, feedback: list[dict[str, Any]] | None = None) -> Any:
+def run(
+    store: Store,
+    recipe: Recipe,
+    feedback: list[dict[str, Any]] | None = None,
+    on_progress: OnProgress = no_progress,
+) -> Any:
     """Run a recipe with rows of feedback; return the report."""
     lines = [json.dumps(row).encode() for row in feedback or []]
     request = LearnRequest(recipe, {name: Path(name) for name in recipe.files}, lines, until=7.0)
     with opened_database(store.root, create=True) as database:
-        return learn_and_publish(store, "m", request, ThresholdDatabase(database))
+        return learn_and_publish(store, "m", request, ThresholdDatabase(database), on_progress)
 
 
 def test_a_second_run_learns_what_is_new_beside_the_first(tmp_path: Path) -> None:
@@ -105,6 +97,63 @@ def test_a_worse_version_is_published_and_not_promoted(tmp_path: Path) -> None:
     assert store.resolve("m") == 1
 
 
+@pytest.mark.parametrize("stage", ["measure", "publish"])
+def test_a_refused_run_keeps_its_last_verdict(tmp_path: Path, stage: str) -> None:
+    """Somebody moves `latest` while versions are compared, or once the new one is published."""
+    store = Store(tmp_path / "store")
+    recipe = recipe_in(tmp_path, thresholds="instance")
+    run(store, recipe)
+    others = store.publish("m", draft_of(store.open("m")), latest=False)
+
+    def move(now: str, done: int, _: int) -> None:
+        if (now, done) == (stage, 1) and store.resolve("m") == 1:
+            store.promote("m", others.version)
+
+    report = run(store, recipe, on_progress=move)
+    verdict = {"promoted": False, "reasons": ["latest moved to 2 while the versions were compared"]}
+    assert report["promotion"] == verdict and store.resolve("m") == 2
+    assert store.versions("m") == (1, 2, report["version"])
+    version = store.open("m", report["version"])
+    assert read_report(version.arrays)["learning"]["promotion"] == verdict
+    with opened_database(store.root) as database:
+        tuned = ThresholdDatabase(database).load("m", report["version"], version.manifest.digest)
+    assert tuned is not None
+
+
+def test_a_version_with_an_alias_is_not_withdrawn(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    recipe = recipe_in(tmp_path)
+    run(store, recipe)
+
+    def move(now: str, done: int, _: int) -> None:
+        if (now, done) == ("publish", 1) and store.versions("m") == (1, 2):
+            store.promote("m", 2)
+
+    report = run(store, recipe, on_progress=move)
+    assert (report["version"], store.versions("m"), store.resolve("m")) == (3, (1, 2, 3), 2)
+    assert not report["promotion"]["promoted"]
+
+
+def test_a_recipe_may_take_the_first_of_two_names(tmp_path: Path) -> None:
+    """Without first_name a vocabulary with two preferred names of a concept is refused."""
+    recipe = recipe_in(tmp_path)
+    concepts = (
+        f'<x:l{i}> a skos:Concept; skos:notation "l{i}"; skos:prefLabel "{name}"@en, "z{i}"@en .'
+        for i, name in enumerate(NAMES)
+    )
+    prefix = "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n"
+    (tmp_path / "names.ttl").write_text(prefix + "\n".join(concepts))
+    recipe = recipe.model_copy(
+        update={"vocabulary": str(tmp_path / "names.ttl"), "key_kind": "notation"}
+    )
+    store = Store(tmp_path / "store")
+    with pytest.raises(BadData, match="--first-name takes the first one"):
+        run(store, recipe)
+    run(store, recipe.model_copy(update={"first_name": True}))
+    info = store.label_info("m")
+    assert info is not None and info.find_subjects([NAMES[0]])[NAMES[0]]
+
+
 def test_twins_of_learnt_rows_do_not_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "ALIKE", 0.0)
     report = run(Store(tmp_path / "store"), recipe_in(tmp_path))
@@ -155,6 +204,10 @@ def test_a_recipe_in_a_file_names_files_beside_it(tmp_path: Path) -> None:
     file = tmp_path / "recipe.toml"
     file.write_text(recipe.as_toml)
     assert Recipe.read(file) == recipe
+    unpromoted = recipe_in(tmp_path, promotion=None)
+    assert recipe_in(tmp_path, promotion="never") == unpromoted
+    file.write_text(unpromoted.as_toml)
+    assert Recipe.read(file) == unpromoted and 'promotion = "never"' in unpromoted.as_toml
     file.write_text('vocabulary = "v.ttl"\nsources = [{file = "sub/d.jsonl"}]\n')
     assert Recipe.read(file).files == [str(tmp_path / "v.ttl"), str(tmp_path / "sub/d.jsonl")]
     file.write_text("vocabulary =")

@@ -13,7 +13,7 @@ from tests.helpers.combined_models import full_draft
 from tests.helpers.faulty_fs import QuickFileSystem
 from tests.helpers.small_models import small_draft
 
-from xylem_store.encoders import EncoderArrays, EncoderInfo
+from xylem_store.encoder_files import EncoderArrays, EncoderInfo
 from xylem_store.errors import Conflict, Corrupt, EncoderNotFound, InvalidName
 from xylem_store.staging import locked
 from xylem_store.store import Store

@@ -36,6 +36,7 @@ from xylem.admin.jobs.job import (
 )
 from xylem.base import (
     JOBS,
+    RECIPES,
     BadFields,
     BadRequest,
     Database,
@@ -56,6 +57,8 @@ _ID_BYTES = 12
 
 # The kinds of jobs that publish a version.
 PUBLISHING = ("training", "combine", "extend", "vocabulary", "learn")
+
+LEARN = "learn"  # the kind of jobs that repeat a recipe
 
 _ALL_KINDS = (
     *PUBLISHING,
@@ -148,6 +151,9 @@ class Jobs:
         if request.get("executor") == "ray" and self._ray_address is None:
             fault = "expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
             raise BadFields([BadRequest(fault).with_path("executor")])
+        if kind == LEARN:
+            with self._database.read() as connection:
+                read_recipe(connection, model)
         store = store_of(self._store)
         for name in feedback_models(request):
             versions = store.versions(name)
@@ -292,8 +298,9 @@ class Jobs:
             take_turns(connection)
             row = self._find(connection, job_id, lock=True)
             if row.state not in ("failed", "cancelled"):
-                expected = "one that failed or was cancelled"
-                raise JobConflict(f"job {row.id}: expected {expected}, found it {row.state}")
+                raise JobConflict(
+                    f"job {row.id}: expected one that failed or was cancelled, found it {row.state}"
+                )
             self._check_room(connection)
             cleared = {
                 "started": None,
@@ -311,8 +318,10 @@ class Jobs:
             select(func.count()).where(JOBS.c.state == "queued")
         ).scalar_one()
         if n_queued >= queued_max:
-            expected = f"at most {queued_max} jobs that wait (limit jobs_queued_max)"
-            raise Overloaded(f"expected {expected}, found {n_queued}")
+            raise Overloaded(
+                f"expected at most {queued_max} jobs that wait (limit jobs_queued_max), found "
+                f"{n_queued}"
+            )
 
     def log_text(self, job_id: str) -> str:
         """Return the log of a job so far, at most `job_log_bytes_max` bytes. Raises JobNotFound."""
@@ -372,6 +381,17 @@ class Jobs:
                 f"job {job.id}: expected its result in the store, found that it was removed"
             )
         return path
+
+
+def read_recipe(connection: Connection, model: str) -> Row[Any]:
+    """Return the row of a model's recipe. Raises BadRequest if it has none."""
+    row = connection.execute(select(RECIPES).where(RECIPES.c.model == model)).one_or_none()
+    if row is None:
+        raise BadRequest(
+            f"{model}: expected a recipe, found none: xylem learn makes one, or PUT "
+            f"/v1/admin/models/{model}/recipe"
+        ).with_path("model")
+    return row
 
 
 def _request_json(request: Mapping[str, Any]) -> str:

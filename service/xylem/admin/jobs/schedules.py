@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from xylem.admin.jobs.errors import ScheduleNotFound
 from xylem.admin.jobs.job import ENDED, feedback_models, take_turns, time_text
-from xylem.admin.jobs.jobs import PUBLISHING, Jobs
+from xylem.admin.jobs.jobs import LEARN, PUBLISHING, Jobs, read_recipe
 from xylem.base import (
     JOBS,
     RECIPES,
@@ -41,8 +41,6 @@ SCHEDULES_MAX = 100  # schedules of a database
 # The pause between two looks of a worker.
 LOOK_SECONDS = 1.0
 
-LEARN = "learn"  # the kind of jobs that repeat a recipe
-
 CRON_MAX = 128
 _CRON_FIELDS = 5
 
@@ -57,7 +55,7 @@ class Schedules:
     def __init__(self, database: Database, settings: Settings) -> None:
         """Use a database, which the caller closes."""
         self._database = database
-        self._jobs = Jobs(database, settings)
+        self.jobs = Jobs(database, settings)
         self._rows_max = settings.limits.feedback_rows_max if settings.feedback_rows else 0
         looking = Repeating("schedules", self.run_due, LOOK_SECONDS, at_once=True)
         self.start = looking.start
@@ -66,7 +64,7 @@ class Schedules:
     def seen_by(self, sender: Principal) -> Self:
         """Return the schedules as the owner of a key sees them, as `Jobs.seen_by` does."""
         view = copy.copy(self)
-        view._jobs = self._jobs.seen_by(sender)
+        view.jobs = self.jobs.seen_by(sender)
         return view
 
     def create_schedule(
@@ -85,10 +83,11 @@ class Schedules:
         alias; LimitExceeded.
         """
         if (cron is None) == (rows is None):
-            present = "neither" if cron is None else "both"
-            raise BadRequest(f"expected either cron or rows, found {present}").with_path("cron")
+            raise BadRequest(
+                f"expected either cron or rows, found {'neither' if cron is None else 'both'}"
+            ).with_path("cron")
         try:
-            request, model = self._jobs.check(kind, job)
+            request, model = self.jobs.check(kind, job)
         except BadFields as error:
             raise BadFields([fault.within("job") for fault in error.faults]) from None
         if rows is not None and not 1 <= rows <= self._rows_max:
@@ -138,7 +137,7 @@ class Schedules:
             return [_facts(connection, row) for row in rows if self._sees(row)]
 
     def _sees(self, row: Row[Any]) -> bool:
-        return self._jobs.sees(row.model, json.loads(row.request))
+        return self.jobs.sees(row.model, json.loads(row.request))
 
     def delete_schedule(self, schedule_id: str) -> dict[str, Any]:
         """Remove a schedule, and return it; its jobs go on. Raises ScheduleNotFound."""
@@ -153,9 +152,7 @@ class Schedules:
     def recipe(self, model: str) -> dict[str, Any]:
         """Return the recipe of a model, as JSON shows it. Raises BadRequest if it has none."""
         with self._database.read() as connection:
-            row = connection.execute(select(RECIPES).where(RECIPES.c.model == model)).one_or_none()
-        if row is None:
-            raise BadRequest(f"{model}: expected a recipe, found none: xylem learn makes one")
+            row = read_recipe(connection, model)
         return {
             "model": model,
             "recipe": json.loads(row.recipe),
@@ -177,7 +174,7 @@ class Schedules:
         recipe = Recipe.from_json(values)
         if names_files:
             for name in recipe.files:
-                self._jobs.data.path_of(name, "recipe")
+                self.jobs.data.path_of(name, "recipe")
         if recipe.cron is not None:
             next_time(recipe.cron, 0.0)  # a line that never comes is refused before anything moves
         with self._database.write() as connection:
@@ -188,8 +185,9 @@ class Schedules:
                 "changed": now(connection),
             }
             connection.execute(insert(RECIPES).values(row))
-            of_recipe = (SCHEDULES.c.kind == LEARN) & (SCHEDULES.c.model == model)
-            connection.execute(delete(SCHEDULES).where(of_recipe))
+            connection.execute(
+                delete(SCHEDULES).where((SCHEDULES.c.kind == LEARN) & (SCHEDULES.c.model == model))
+            )
         if recipe.cron is not None or recipe.rows is not None:
             self.create_schedule(LEARN, {"model": model}, recipe.cron, recipe.rows)
         return self.recipe(model)
@@ -208,8 +206,9 @@ class Schedules:
             due = [row for row in rows if _is_due(connection, row, time_now)]
         self._correct_times([row for row in rows if row.cron is not None], time_now)
         for row in due:
-            key = f"schedule-{row.id}-{row.runs + 1}"
-            job = self._jobs.add(row.kind, row.model, json.loads(row.request), key)
+            job = self.jobs.add(
+                row.kind, row.model, json.loads(row.request), f"schedule-{row.id}-{row.runs + 1}"
+            )
             # if the row has changed, another worker has run the schedule
             is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)
             next_at = None if row.cron is None else next_time(row.cron, time_now)
@@ -254,8 +253,9 @@ def next_time(cron: str, start_time: float) -> float:
         start = datetime.datetime.fromtimestamp(start_time, datetime.UTC)
         next_run: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
     except CroniterBadDateError:
-        fault = f"expected a cron line with a time that comes, found {cron_text}, which never does"
-        raise BadRequest(fault).with_path("cron") from None
+        raise BadRequest(
+            f"expected a cron line with a time that comes, found {cron_text}, which never does"
+        ).with_path("cron") from None
     except CroniterError as error:
         raise BadRequest(f"expected a cron line, found {cron_text}: {error}").with_path(
             "cron"

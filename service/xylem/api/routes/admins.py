@@ -94,9 +94,14 @@ def _authorization(request: Request) -> bytes | None:
     return values[-1] if values else None
 
 
-def keeps_rows(request: Request, services: Services, model: str) -> bool:
-    """Return whether the rows in a request's feedback to a model are stored."""
-    return services.learning.rows.is_on and services.ring.keeps_rows(_authorization(request), model)
+def row_sender(request: Request, services: Services, model: str) -> str | None:
+    """Return the name of the key in whose name a request's rows are stored; None: they are not.
+
+    It is empty if the request has no key.
+    """
+    if not services.learning.rows.is_on:
+        return None
+    return services.ring.row_sender(_authorization(request), model)
 
 
 class RawRoute(APIRoute):

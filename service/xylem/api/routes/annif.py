@@ -8,7 +8,7 @@ from fastapi import Request, Response
 
 from xylem.api.door.admission import JSON, check_media, read_body
 from xylem.api.door.responses import json_response
-from xylem.api.routes.admins import RawRoute, keeps_rows, of_seen_models, router_of
+from xylem.api.routes.admins import RawRoute, of_seen_models, router_of, row_sender
 from xylem.api.routes.models import cached_manifest, refuse_before_first_look
 from xylem.api.routes.operations import content, query_parameters, takes, takes_json
 from xylem.api.routes.requests import Wired, find_version, reply_in, who
@@ -135,7 +135,7 @@ async def learn(request: Request, services: Wired) -> Response:
     verdicts = await services.desk.count_values(
         await services.threshold_work.run(events_of, body, served, services.limits),
         served,
-        keep=keeps_rows(request, services, served.name),
+        sender=row_sender(request, services, served.name),
         may_wait=False,
     )
     sender = who(request)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import Request, Response
 
-from xylem.admin import Job, Jobs, Schedules, UploadedFile
+from xylem.admin import Job, Jobs, ModelLearning, Schedules, UploadedFile
 from xylem.api.door.admission import pieces, read_body
 from xylem.api.door.request_timings import span_of
 from xylem.api.door.responses import ClosingStream, RangedFile, json_response
@@ -26,12 +26,17 @@ from xylem.api.routes.operations import (
     takes,
     takes_json,
 )
-from xylem.api.routes.requests import Services, Wired, json_body, who
+from xylem.api.routes.requests import Services, Wired, json_body, query_of, who
 from xylem.api.schemas.jobs import (
+    ChangesQuery,
+    ConceptBody,
+    ConceptKey,
+    ConceptList,
     JobAnswer,
     JobList,
     JobQuery,
     KindQuery,
+    LearningAnswer,
     RecipeAnswer,
     RecipeBody,
     ScheduleAnswer,
@@ -39,6 +44,7 @@ from xylem.api.schemas.jobs import (
     ScheduleRequest,
     SubmittedJob,
     UploadedFileList,
+    VocabularyChanges,
 )
 from xylem.base import Overloaded
 from xylem.serving import dump, parse_json, parse_query
@@ -113,12 +119,7 @@ def _add_kind(kind: str, model: str, summary: str, example: dict[str, Any]) -> N
             request.headers.get("idempotency-key"),
             span_of(request.scope),
         )
-        return Response(
-            dump({"id": job.id, "kind": job.kind, "state": job.state}),
-            202,
-            {"location": f"{request.scope['root_path']}/v1/admin/jobs/{job.id}"},
-            media_type="application/json",
-        )
+        return _submitted(job, request)
 
     router.add_api_route(
         f"/{kind}-jobs",
@@ -143,6 +144,15 @@ def _add_kind(kind: str, model: str, summary: str, example: dict[str, Any]) -> N
         },
     )
     _add_views(kind, f"/{kind}-jobs", KindQuery)
+
+
+def _submitted(job: Job, request: Request) -> Response:
+    return Response(
+        dump({"id": job.id, "kind": job.kind, "state": job.state}),
+        202,
+        {"location": f"{request.scope['root_path']}/v1/admin/jobs/{job.id}"},
+        media_type="application/json",
+    )
 
 
 def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
@@ -419,11 +429,99 @@ _RECIPE: dict[str, Any] = {
 }
 
 
+def _learning(request: Request, services: Services) -> ModelLearning:
+    return ModelLearning(
+        services.store,
+        services.learning.database,
+        _schedules(request, services),
+        services.learning.rows,
+    )
+
+
+@router.get("/models/{model}/learning", summary="How a model learns, and what each run reported")
+async def show_learning(model: str, request: Request, services: Wired) -> LearningAnswer:
+    """The recipe, its schedule, the corrections that wait, the job that runs, and the runs."""
+    return LearningAnswer(
+        **await services.admin_work.run(_learning(request, services).learning, model)
+    )
+
+
+@router.get(
+    "/models/{model}/concepts", summary="Concepts that were added to the vocabulary of a model"
+)
+async def list_concepts(model: str, request: Request, services: Wired) -> ConceptList:
+    """They are joined to the vocabulary's file at each run, so they stay when it is replaced."""
+    return ConceptList(
+        concepts=await services.admin_work.run(_learning(request, services).concepts, model)
+    )
+
+
+_CONCEPT = {"key": "http://example.org/new", "names": {"fi": ["uusi", "toinen nimi"]}}
+
+
+@router.post(
+    "/models/{model}/concepts",
+    summary="Add a concept to the vocabulary of a model",
+    status_code=202,
+    response_model=SubmittedJob,
+)
+async def add_concept(
+    model: str,
+    body: Annotated[ConceptBody, json_body(ConceptBody, _CONCEPT)],
+    request: Request,
+    services: Wired,
+) -> Response:
+    """A job publishes a version that finds the concept by its names; the next run learns it."""
+    return _submitted(
+        await services.admin_work.run(
+            partial(_learning(request, services).add_concept, model, **body.model_dump())
+        ),
+        request,
+    )
+
+
+@router.post(
+    "/models/{model}/concepts/delete",
+    summary="Remove a concept that was added to the vocabulary of a model",
+    status_code=202,
+    response_model=SubmittedJob,
+)
+async def remove_concept(
+    model: str,
+    body: Annotated[ConceptKey, json_body(ConceptKey, {"key": "http://example.org/new"})],
+    request: Request,
+    services: Wired,
+) -> Response:
+    """A job publishes a version without it."""
+    return _submitted(
+        await services.admin_work.run(_learning(request, services).remove_concept, model, body.key),
+        request,
+    )
+
+
+@router.get(
+    "/models/{model}/vocabulary-changes", summary="What another vocabulary would change in a model"
+)
+async def show_vocabulary_changes(
+    model: str,
+    query: Annotated[ChangesQuery, query_of(ChangesQuery)],
+    request: Request,
+    services: Wired,
+) -> VocabularyChanges:
+    """Compares a file with the vocabulary of the model: new, renamed and missing concepts."""
+    return VocabularyChanges(
+        **await services.admin_work.run(
+            _learning(request, services).vocabulary_changes, model, query.vocabulary
+        )
+    )
+
+
 @router.get("/models/{model}/recipe", summary="The recipe of a model", responses=problems(422))
 async def show_recipe(model: str, request: Request, services: Wired) -> RecipeAnswer:
     """A `learn` job repeats the recipe, with what is new."""
-    recipe = _schedules(request, services).recipe
-    return RecipeAnswer(**await services.admin_work.run(recipe, model))
+    return RecipeAnswer(
+        **await services.admin_work.run(_schedules(request, services).recipe, model)
+    )
 
 
 @router.put("/models/{model}/recipe", summary="Replace the recipe of a model")
@@ -434,5 +532,8 @@ async def put_recipe(
     services: Wired,
 ) -> RecipeAnswer:
     """Its files are names below the data directory. Its schedule replaces the one before."""
-    change = partial(_schedules(request, services).set_recipe, names_files=True)
-    return RecipeAnswer(**await services.admin_work.run(change, model, body.root))
+    return RecipeAnswer(
+        **await services.admin_work.run(
+            partial(_schedules(request, services).set_recipe, names_files=True), model, body.root
+        )
+    )

@@ -143,6 +143,62 @@ class RecipeAnswer(BaseModel):
     changed: str
 
 
+class LearningAnswer(BaseModel):
+    """How a model learns by its recipe. Times are seconds since 1970."""
+
+    recipe: dict[str, Any] | None
+    schedule: dict[str, Any] | None = Field(description="`id`, `cron`, `rows` and `next_at`")
+    n_waiting: int = Field(description="the rows of feedback since the last run")
+    job: dict[str, Any] | None = Field(description="`id` and `state` of the run under way")
+    runs: list[dict[str, Any]] = Field(
+        description="reports of at most 50 runs, the newest first: `figures` and `corrections` "
+        "compare the version (b) with the one before (a) on held-out documents"
+    )
+
+
+class ConceptKey(RequestModel):
+    """The key of a concept that is added to the vocabulary of a model."""
+
+    key: str = Field(description="the label, such as a URI")
+
+
+class ConceptBody(ConceptKey):
+    """A concept that is added to the vocabulary of a model."""
+
+    names: dict[str, list[str]] = Field(
+        description="by language, the name and then other names: texts are searched for them"
+    )
+    broader: list[str] = Field(default=[], description="keys of the concepts above it")
+    examples: list[str] = Field(default=[], description="texts that have it: the next run learns")
+
+
+class ConceptList(BaseModel):
+    """The concepts that were added to a model's vocabulary, the oldest first.
+
+    Each has `key`, `names`, `broader`, `examples`, `at` in seconds since 1970, and `version`, the
+    first version that answers it.
+    """
+
+    concepts: list[dict[str, Any]]
+
+
+class ChangesQuery(RequestModel):
+    """A choice of a vocabulary to compare."""
+
+    vocabulary: str = Field(description="a name below the data directory")
+
+
+class VocabularyChanges(BaseModel):
+    """How a file of concepts differs from a model's vocabulary; at most 50 concepts of a kind."""
+
+    n_added: int
+    n_changed: int
+    n_removed: int
+    added: list[dict[str, str]] = Field(description="`key` and `name`")
+    changed: list[dict[str, str]] = Field(description="`key`, `name` and `old_name`")
+    removed: list[dict[str, str]] = Field(description="`key` and `name`")
+
+
 class UploadedFileList(BaseModel):
     """The files of the data directory, by name."""
 

@@ -235,17 +235,19 @@ class KeyRing:
             raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
         return principal
 
-    def keeps_rows(self, authorization: bytes | None, model: str) -> bool:
-        """Return whether feedback with this header may be stored as rows of a model.
+    def row_sender(self, authorization: bytes | None, model: str) -> str | None:
+        """Return the name of the key whose feedback may be stored as rows of a model.
 
-        True without a header, which `check` has accepted only if the scope is open. With a header
-        its key decides, even if no key is needed; False for an unknown key.
+        Empty without a header, which `check` has accepted only if the scope is open. With a header
+        its key decides, even if no key is needed. None if it gives no rows, or is unknown.
         """
         key_id = self.key_id(authorization)
         if authorization is None or key_id == ENVIRONMENT.key_id:
-            return True
+            return "" if authorization is None else ENVIRONMENT.name
         holder = self._keys.get((key_id or "").encode())
-        return holder is not None and not {model, ALL_MODELS} & set(holder.key.no_rows)
+        if holder is None or {model, ALL_MODELS} & set(holder.key.no_rows):
+            return None
+        return holder.principal.name
 
     def key_id(self, authorization: bytes | None) -> str | None:
         """Return the id of the key in a header, in force or not; None if the header has no key."""
@@ -253,9 +255,11 @@ class KeyRing:
             text = _bearer(authorization)
         except AccessRefused:
             return None
-        if self._admin_digest == hashlib.sha256(text).digest():
-            return ENVIRONMENT.key_id
-        return id_of(text.decode("latin-1"))
+        return (
+            ENVIRONMENT.key_id
+            if self._admin_digest == hashlib.sha256(text).digest()
+            else id_of(text.decode("latin-1"))
+        )
 
     def close(self) -> None:
         """Stop following the database, and write which keys were used, and how much.

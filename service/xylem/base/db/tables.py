@@ -19,7 +19,9 @@ threshold_shadows      at most one row for each version: the candidate that is s
                        `epoch`; later changes are in the log
 feedback_events        a row for each event that was counted, by a hash of its model and event_id
 feedback_rows          instances of such events with their true labels, if they are stored: a line
-                       of JSON each, numbered as they came (`xylem.thresholds.store.feedback_rows`)
+                       of JSON each, numbered as they came (`xylem.thresholds.store.feedback_rows`).
+                       `key` is the name of the sender's key. NULL: the sender had none, or an older
+                       release wrote the row
 secrets                keys that replicas share
 access_keys            a row for each key of the service (`xylem.base.access`): never the key, but
                        its hash
@@ -30,6 +32,8 @@ jobs                   a row for each job, those that have ended too (`xylem.adm
 schedules              a row for each schedule of jobs (`xylem.admin.jobs.schedules`)
 recipes                a row for each model that learns by a recipe: a JSON object
                        (`xylem.workflows.recipe`)
+concepts               a row for each concept that an admin has added to the vocabulary of a model
+                       with a recipe: a JSON object (`xylem.admin.jobs.model_learning`)
 key_usage              for each hour since 1970, key and model what the key sent to the model
 job_totals             for each kind of jobs and each state in which they end: the number of jobs
                        and their total run time. These sums outlive the jobs
@@ -136,6 +140,7 @@ FEEDBACK_ROWS = _table(
     Column("event_key", LargeBinary(EVENT_KEY_BYTES), nullable=False, unique=True),
     Column("at", Float, nullable=False),
     Column("line", LargeBinary, nullable=False),
+    Column("key", String(64)),
     Index("ix_feedback_rows_model", "model", "number"),
     sqlite_autoincrement=True,
 )
@@ -240,6 +245,15 @@ RECIPES = _table(
     Column("changed", Float, nullable=False),
 )
 
+CONCEPTS = _table(
+    "concepts",
+    Column("model", String(64), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("concept", Text, nullable=False),
+    Column("at", Float, nullable=False),
+    PrimaryKeyConstraint("model", "key"),
+)
+
 JOB_TOTALS = _table(
     "job_totals",
     Column("kind", String(32), nullable=False),
@@ -266,6 +280,7 @@ ADDED = (
     VERSIONS.c.digest,
     LOG.c.sums,
     CHECKPOINTS.c.objective,
+    FEEDBACK_ROWS.c.key,
     ACCESS_KEYS.c.no_rows,
     ACCESS_KEYS.c.models,
     ACCESS_KEYS.c.data_prefix,
@@ -307,7 +322,7 @@ def migrate(connection: Connection) -> None:
     if number < len(STEPS):
         connection.execute(delete(SCHEMA_VERSION))
         connection.execute(insert(SCHEMA_VERSION).values(number=len(STEPS)))
-    for table in (KEY_USAGE, RECIPES):  # which a database of this schema may lack
+    for table in (KEY_USAGE, RECIPES, CONCEPTS):  # which a database of this schema may lack
         table.create(connection, checkfirst=True)
     for column in ADDED:
         name = column.table.name

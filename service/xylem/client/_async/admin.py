@@ -215,15 +215,85 @@ class AsyncAdmin(AsyncBase):
         )
 
     async def delete_feedback_rows(
-        self, model: str, event_ids: Sequence[str] | None = None, day: str | None = None
+        self,
+        model: str,
+        event_ids: Sequence[str] | None = None,
+        day: str | None = None,
+        key: str | None = None,
     ) -> JsonObject:
-        """Remove rows of feedback: of some events, or of a day, such as 2026-11-23."""
+        """Remove rows of feedback: of some events, of a day such as 2026-11-23, or of a key.
+
+        key  the name of the sender's key
+        """
         return await self.call(
             "POST",
             admin_path(model, "/feedback-rows/delete"),
             event_ids=None if event_ids is None else list(event_ids),
             day=day,
+            key=key,
         )
+
+    async def corrections(
+        self,
+        model: str,
+        label: str | None = None,
+        key: str | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> JsonObject:
+        """Return stored rows of a model's feedback, the newest first; some at a time.
+
+        label   only rows with this label
+        key     only rows of the key of this name
+        before  only rows with smaller numbers than this: the next page
+        """
+        return await self.call(
+            "GET",
+            admin_path(model, "/corrections"),
+            label=label,
+            key=key,
+            limit=limit,
+            before=before,
+        )
+
+    async def concepts(self, model: str) -> list[JsonObject]:
+        """List the concepts that were added to the vocabulary of a model, the oldest first."""
+        return cast(
+            list[JsonObject], (await self.call("GET", admin_path(model, "/concepts")))["concepts"]
+        )
+
+    async def add_concept(
+        self,
+        model: str,
+        key: str,
+        names: Mapping[str, Sequence[str]],
+        broader: Sequence[str] = (),
+        examples: Sequence[str] = (),
+    ) -> Job:
+        """Add a concept to the vocabulary of a model; the job publishes a version that answers it.
+
+        names     by language, such as {"fi": ["uusi", "toinen nimi"]}
+        broader   keys of the concepts above it
+        examples  texts that have it, which the next run learns from
+        """
+        body = {"key": key, "names": names, "broader": list(broader), "examples": list(examples)}
+        return await self._read(Job, request_of("POST", admin_path(model, "/concepts"), body))
+
+    async def remove_concept(self, model: str, key: str) -> Job:
+        """Remove a concept that was added; the job publishes a version without it."""
+        return await self._read(
+            Job, request_of("POST", admin_path(model, "/concepts/delete"), {"key": key})
+        )
+
+    async def vocabulary_changes(self, model: str, vocabulary: str) -> JsonObject:
+        """Return what a vocabulary of the data directory would change in that of a model."""
+        return await self.call(
+            "GET", admin_path(model, "/vocabulary-changes"), vocabulary=vocabulary
+        )
+
+    async def learning(self, model: str) -> JsonObject:
+        """Return how a model learns: its recipe, its next run, and its runs with their figures."""
+        return await self.call("GET", admin_path(model, "/learning"))
 
     async def load_model(self, model: str) -> None:
         """Open the versions that a model's aliases name, in the process that answers."""

@@ -5,8 +5,6 @@ mean that of the training rows, and P are their first principal components. The 
 have the last ids of the model. Every row has all of them, also those that are 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from pydantic import Field
 
 from xylem.base import (
     BadInstance,
+    BadParameter,
     Parameters,
     RowArrays,
     Scalar,
@@ -48,7 +47,7 @@ MEAN = "vectors/mean"
 BASIS = "vectors/basis"
 
 DIMS_MAX = 4096
-WEIGHT_MAX = 100.0
+VECTORS_WEIGHT_MAX = 100.0
 
 # The source of vectors that stand beside the texts, in files and requests.
 BESIDE_TEXTS = "given"
@@ -68,7 +67,7 @@ class VectorParameters(Parameters):
         le=DIMS_MAX,
         description="principal components of vectors in a row; 0: all numbers of a vector",
     )
-    weight: Literal["auto"] | Annotated[float, Field(gt=0, le=WEIGHT_MAX)] = Field(
+    weight: Literal["auto"] | Annotated[float, Field(gt=0, le=VECTORS_WEIGHT_MAX)] = Field(
         default=0.5,
         description="length of a vector in a row, where words have length 1; auto: 0, 0.3, 0.6 or "
         "1, by held-out rows; 0 leaves vectors out",
@@ -83,7 +82,7 @@ class VectorParameters(Parameters):
         default="", description="text before each text that a sentence encoder reads, as `query: `"
     )
 
-    def encoder(self, name: str, arrays: EncoderArrays) -> TextEncoder:
+    def encoder(self, name: str, arrays: EncoderArrays) -> "TextEncoder":
         """Return an encoder that reads texts as these parameters say."""
         return TextEncoder(name, arrays, self.prefix, self.max_tokens)
 
@@ -395,21 +394,21 @@ def load_vectors(
         raise Corrupt(
             "manifest", f"features.{VECTORS}source to be {BESIDE_TEXTS} or {BY_ENCODER}", source
         )
-    weight = vectors.get("weight")
-    if (
-        not isinstance(weight, int | float)
-        or isinstance(weight, bool)
-        or not 0 < weight <= WEIGHT_MAX
-    ):
-        raise Corrupt("manifest", f"features.{VECTORS}weight above 0", weight)
+    names = VectorParameters.model_fields.keys() & (vectors.keys() - {"dims"})
+    try:
+        options = VectorParameters(**{name: vectors[name] for name in names})
+    except BadParameter as error:
+        raise Corrupt("manifest", "features as a training makes them", str(error)) from error
+    if options.weight == "auto":
+        raise Corrupt("manifest", f"features.{VECTORS}weight that was chosen", "auto")
     mean = take(arrays, MEAN, "float32", (None,))
-    tail = Tail(mean, take(arrays, BASIS, "float32", (len(mean), None)), float(weight))
-    names = _NAMES | (_ENCODER_NAMES if source == BY_ENCODER else set())
-    if vectors != {**vectors, "numbers": len(mean), "dims": tail.dims} or vectors.keys() != names:
+    tail = Tail(mean, take(arrays, BASIS, "float32", (len(mean), None)), float(options.weight))
+    stored_names = _NAMES | (_ENCODER_NAMES if source == BY_ENCODER else set())
+    is_fitting = vectors == {**vectors, "numbers": len(mean), "dims": tail.dims}
+    if not is_fitting or vectors.keys() != stored_names:
         raise Corrupt("manifest", f"features.{VECTORS}dims to be {tail.dims}", vectors)
     if source == BESIDE_TEXTS:
         return words, tail, None
-    options = VectorParameters(prefix=vectors["prefix"], max_tokens=vectors["max_tokens"])
     return words, tail, options.encoder(str(vectors["encoder"]), EncoderArrays.among(arrays))
 
 

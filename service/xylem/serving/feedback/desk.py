@@ -24,14 +24,13 @@ from xylem.serving.feedback.schema import (
     DeleteRowsRequest,
     FeedbackAnswer,
     FeedbackLineResult,
-    RowsDeleted,
 )
 from xylem.serving.learning import OnlineLearning
 from xylem.serving.live.denied import denying_as
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_feedback, validated
-from xylem.thresholds import ALL_COUNT, PAGE_ROWS, Events, FeedbackRows, event_keys
-from xylem_store import Store, VersionNotFound
+from xylem.thresholds import ALL_COUNT, Events, FeedbackRows, event_keys
+from xylem_store import LATEST, Store, VersionNotFound, find_all
 
 
 class StoredRows(NamedTuple):
@@ -47,10 +46,7 @@ class StoredRows(NamedTuple):
 
     def pages(self, model: str, days: int | None) -> Iterator[bytes]:
         """Yield the lines of a model's rows of the last `days` in pages, the oldest first."""
-        lines = self.rows.lines(self.rows.span(model, days))
-        pages = iter(
-            lambda: b"".join(line + b"\n" for line in itertools.islice(lines, PAGE_ROWS)), b""
-        )
+        pages = self.rows.pages(self.rows.span(model, days))
         first = next(pages, b"")
         if not first:
             self.store.resolve(model)  # raises ModelNotFound if there is no such model
@@ -62,19 +58,45 @@ class StoredRows(NamedTuple):
         with to.open("wb") as out:
             return sum(map(out.write, pages))
 
+    def corrections(
+        self,
+        model: str,
+        label: str | None = None,
+        key: str | None = None,
+        limit: int = 50,
+        before_number: int | None = None,
+    ) -> Any:
+        """Return a page of the rows, the newest first, as `xylem.Client` does.
+
+        Each row names its labels that the version that `latest` names does not have.
+        """
+        labels = self.store.open(model, LATEST, verify=False).labels
+        rows = self.rows.newest(model, limit + 1, before_number, label, key)
+        for row in rows:
+            row["gone_labels"] = list(
+                itertools.compress(row["labels"], find_all(labels, row["labels"]) < 0)
+            )
+        return {
+            "corrections": rows[:limit],
+            "next": rows[limit - 1]["number"] if len(rows) > limit else None,
+            "n_rows": self.rows.count(self.rows.span(model)),
+        }
+
     def delete_feedback_rows(
-        self, model: str, event_ids: Sequence[str] | None, day: str | None
-    ) -> RowsDeleted:
-        """Remove the rows of some events, or of one day (UTC, such as 2026-11-23).
+        self,
+        model: str,
+        event_ids: Sequence[str] | None,
+        day: str | None = None,
+        key: str | None = None,
+    ) -> Any:
+        """Remove the rows of some events, of one day (UTC, such as 2026-11-23), or of a key.
 
         Raises BadRequest, LimitExceeded.
         """
-        request = validated({"event_ids": event_ids, "day": day}, DeleteRowsRequest, self.limits)
-        n = (
-            self.rows.forget_day(model, request.midnight)
-            if request.event_ids is None
-            else self.rows.forget(model, event_keys(model, request.event_ids))
-        )
+        choice = {"event_ids": event_ids, "day": day, "key": key}
+        request = validated(choice, DeleteRowsRequest, self.limits)
+        keys = event_keys(model, request.event_ids or ())
+        n = self.rows.forget(model, keys, request.midnight, request.key)
         if not n:
             self.store.resolve(model)
         return {"model": model, "deleted": n}
@@ -117,22 +139,30 @@ class FeedbackDesk:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def count_body(
-        self, body: bytes, served: ServedVersion, timings: StageTimings, *, keep: bool = False
+        self,
+        body: bytes,
+        served: ServedVersion,
+        timings: StageTimings,
+        *,
+        sender: str | None = None,
     ) -> FeedbackAnswer:
         """Count the events of a body. An event is durable when the answer says that it was applied.
 
-        keep  whether instances are stored as rows to train on
+        sender  the name of the key whose instances are stored as rows to train on; empty: it is
+                not known; None: no rows are stored
 
         Raises BadInput for a body that holds no events, Overloaded, DatabaseUnavailable.
         """
-        parts = None if keep else await self._read_sparse(body, served, are_lines=False)
+        parts = None
+        if sender is None:
+            parts = await self._read_sparse(body, served, are_lines=False)
         if parts is None:
             is_long = len(body) > SHORT_BYTES
             parts = await self._read(
                 await self._off_loop(is_long, parse_feedback, body, self._limits),
                 served,
                 is_long=is_long,
-                keep=keep,
+                sender=sender,
             )
         timings.end(READ)
         verdicts = await self._count(parts, served, may_wait=False)
@@ -150,7 +180,7 @@ class FeedbackDesk:
         values: Sequence[Any],
         served: ServedVersion,
         *,
-        keep: bool = False,
+        sender: str | None = None,
         may_wait: bool = True,
     ) -> list[FeedbackLineResult]:
         """Count events, and return the verdict on each.
@@ -160,23 +190,28 @@ class FeedbackDesk:
         Raises DatabaseUnavailable, and Overloaded if the queue is full and `may_wait` is false.
         """
         return await self._count(
-            await self._read(values, served, is_long=True, keep=keep), served, may_wait=may_wait
+            await self._read(values, served, is_long=True, sender=sender), served, may_wait=may_wait
         )
 
     async def begin_block(
-        self, block: LineBlock, served: ServedVersion, timings: StageTimings, *, keep: bool = False
+        self,
+        block: LineBlock,
+        served: ServedVersion,
+        timings: StageTimings,
+        *,
+        sender: str | None = None,
     ) -> asyncio.Task[Answered]:
         """Read the events of a block of lines; return the task that counts and answers them."""
         lines = [line for line in block.lines if line is not None]
         parts = None
-        if len(lines) == len(block.lines) and not keep:
+        if len(lines) == len(block.lines) and sender is None:
             parts = await self._read_sparse(b"\n".join(lines), served, are_lines=True)
         if parts is None:
             parts = await self._read(
                 [value_of(line, self._limits) for line in block.lines],
                 served,
                 is_long=True,
-                keep=keep,
+                sender=sender,
             )
         timings.end(READ)
         return asyncio.create_task(self._lines(block.first, parts, served, timings))
@@ -203,7 +238,7 @@ class FeedbackDesk:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     async def _read(
-        self, values: Sequence[Any], served: ServedVersion, *, is_long: bool, keep: bool
+        self, values: Sequence[Any], served: ServedVersion, *, is_long: bool, sender: str | None
     ) -> list[_Part]:
         """Read events of any kind, and divide them by the version they belong to."""
         is_long = is_long or len(values) > SHORT_EVENTS or served.featurizer.encodes
@@ -236,7 +271,9 @@ class FeedbackDesk:
                     )
                 )
             else:
-                parts.append(await self._off_loop(is_long, _to_part, places, version_served, keep))
+                parts.append(
+                    await self._off_loop(is_long, _to_part, places, version_served, sender)
+                )
         return parts
 
     def _check(
@@ -312,13 +349,15 @@ class _Part(NamedTuple):
 
 
 def _to_part(
-    places: Mapping[int, CheckedEvent | FeedbackLineResult], served: ServedVersion, keep: bool
+    places: Mapping[int, CheckedEvent | FeedbackLineResult],
+    served: ServedVersion,
+    sender: str | None,
 ) -> _Part:
-    """Read the events of one version, by their place; `keep` as for `to_events`."""
+    """Read the events of one version, by their place; `sender` as for `to_events`."""
     ids, events, verdicts = to_events(
         {place: event for place, event in places.items() if isinstance(event, CheckedEvent)},
         served,
-        keep=keep,
+        sender=sender,
     )
     verdicts |= {
         place: event for place, event in places.items() if not isinstance(event, CheckedEvent)

@@ -169,7 +169,7 @@ def check_event(
 
 
 def to_events(
-    checked: Mapping[int, CheckedEvent], served: ServedVersion, *, keep: bool = False
+    checked: Mapping[int, CheckedEvent], served: ServedVersion, *, sender: str | None = None
 ) -> tuple[dict[int, str], Events, dict[int, FeedbackLineResult]]:
     """Return the valid events of one version, ready to be counted.
 
@@ -177,7 +177,8 @@ def to_events(
     on the others by place.
 
     checked  the events by their place in the request
-    keep     whether each event gets the line that is stored to train on
+    sender   the name of the key in whose name instances are stored to train on, empty if it is not
+             known; None: they are not stored
     """
     rows, faults = rows_and_faults(
         [
@@ -200,7 +201,7 @@ def to_events(
     true_labels: list[I32] = []
     predicted: list[I32] = []
     epochs: list[int] = []
-    lines: list[bytes | None] = []
+    lines: list[tuple[bytes, str] | None] = []
     ids: dict[int, str] = {}
     verdicts: dict[int, FeedbackLineResult] = {}
     for place, (feedback, token) in checked.items():
@@ -232,14 +233,17 @@ def to_events(
             predicted.append(NO_LABELS if token is None else token.labels)
             epochs.append(NO_EPOCH if token is None else token.epoch)
             lines.append(
-                dump(
-                    {
-                        "event_id": feedback.event_id,
-                        **instance.model_dump(exclude_none=True),
-                        "labels": feedback.labels,
-                    }
+                (
+                    dump(
+                        {
+                            "event_id": feedback.event_id,
+                            **instance.model_dump(exclude_none=True),
+                            "labels": feedback.labels,
+                        }
+                    ),
+                    sender,
                 )
-                if keep and instance is not None
+                if sender is not None and instance is not None
                 else None
             )
     return (

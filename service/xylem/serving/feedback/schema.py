@@ -55,36 +55,34 @@ class FeedbackEvents(RequestModel):
 
 
 class DeleteRowsRequest(RequestModel):
-    """A choice of the rows of feedback to remove: those of some events, or those of one day."""
+    """A choice of the rows of feedback to remove: of some events, of one day, or of a key."""
 
     event_ids: Annotated[list[str], AtMost("events_max", "events")] | None = None
     day: str | None = Field(default=None, description="a day of UTC, such as 2026-11-23")
+    key: str | None = Field(
+        default=None, pattern=r"^[!-~ ]*$", description="the name of the sender's key: all its rows"
+    )
 
     @model_validator(mode="after")
     def _check_fields(self) -> DeleteRowsRequest:
-        if (self.event_ids is None) == (self.day is None):
-            fields_present = "neither" if self.day is None else "both"
-            raise fault(f"expected either event_ids or day, found {fields_present}")
-        if self.day is not None:
-            try:
-                _ = self.midnight
-            except ValueError:
-                raise fault(
-                    f"expected a day as 2026-11-23, found {self.day[:40]!r}", "day"
-                ) from None
+        n_choices = 3 - (self.event_ids, self.day, self.key).count(None)
+        if n_choices != 1:
+            raise fault(f"expected either event_ids, day or key, found {n_choices} of them")
+        try:
+            _ = self.midnight
+        except ValueError:
+            raise fault(f"expected a day as 2026-11-23, found {self.day!r:.42}", "day") from None
         return self
 
     @property
-    def midnight(self) -> float:
-        """Return when the day begins, in seconds since 1970. Raises ValueError if it is no day."""
-        return datetime.strptime(str(self.day), "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    def midnight(self) -> float | None:
+        """Return when the day begins, in seconds since 1970; None: it is not about a day.
 
-
-class RowsDeleted(TypedDict):
-    """The number of rows of feedback that were removed."""
-
-    model: str
-    deleted: int
+        Raises ValueError if it is no day.
+        """
+        if self.day is None:
+            return None
+        return datetime.strptime(self.day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
 
 
 # The body of a feedback request: events, or one event.

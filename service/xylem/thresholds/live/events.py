@@ -28,7 +28,8 @@ class Events(NamedTuple):
     labels     the true labels
     predicted  the labels that were predicted; empty if there is an instance
     epochs     int64[n]: of the predictions; NO_EPOCH if there is an instance
-    lines      the lines to store as rows to train on, or None; empty if no event has one
+    lines      the line to store as a row to train on, with the name of its sender's key, or None;
+               empty if no event has one
     """
 
     keys: Sequence[bytes]
@@ -36,7 +37,7 @@ class Events(NamedTuple):
     labels: LabelRows
     predicted: LabelRows
     epochs: NDArray[np.int64]
-    lines: Sequence[bytes | None] = ()
+    lines: Sequence[tuple[bytes, str] | None] = ()
 
 
 def event_keys(model: str, event_ids: Sequence[str]) -> list[bytes]:

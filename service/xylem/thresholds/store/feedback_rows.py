@@ -5,10 +5,12 @@ maximal number of rows, and each row is kept for a maximal number of days; the o
 first, within TRIM_SECONDS.
 """
 
+import itertools
+import json
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -21,6 +23,7 @@ from sqlalchemy import (
 
 from xylem.base import (
     FEEDBACK_ROWS,
+    RECIPES,
     AgeClock,
     Database,
     Repeating,
@@ -29,8 +32,7 @@ from xylem.base import (
     now,
 )
 
-# Rows that are read from the database together.
-PAGE_ROWS = 500
+_PAGE_ROWS = 500  # rows that are read from the database together
 
 TRIM_SECONDS = 10.0  # how often rows that are too many or too old are removed
 _OLD_MAX = 1000  # most rows that one statement removes because they are too old
@@ -51,17 +53,33 @@ class Span(NamedTuple):
         return (_R.model == self.model) & (_R.at >= self.since) & (_R.at < self.until)
 
 
-def add_rows(connection: Connection, model: str, rows: Sequence[tuple[bytes, bytes]]) -> None:
-    """Store rows, each the key of its event and its line. An event's first row stays."""
-    if rows:
+def add_rows(connection: Connection, model: str, rows: Mapping[bytes, tuple[bytes, str]]) -> None:
+    """Store rows, unless the recipe of the model refuses them. An event's first row stays.
+
+    rows  by the key of its event each row's line and the name of the sender's key, empty if it is
+          not known
+    """
+    if rows and _keeps_texts(connection, model):
         arrived_at = now(connection)
         connection.execute(
             insert_new(connection, FEEDBACK_ROWS),
             [
-                {"model": model, "event_key": key, "at": arrived_at, "line": line}
-                for key, line in rows
+                {
+                    "model": model,
+                    "event_key": event_key,
+                    "at": arrived_at,
+                    "line": line,
+                    "key": sender or None,
+                }
+                for event_key, (line, sender) in rows.items()
             ],
         )
+
+
+def _keeps_texts(connection: Connection, model: str) -> bool:
+    """Return whether texts of a model's feedback may be stored: its recipe may refuse them."""
+    recipe = connection.execute(select(RECIPES.c.recipe).where(RECIPES.c.model == model)).scalar()
+    return recipe is None or json.loads(recipe).get("keep_texts", True)
 
 
 class FeedbackRows:
@@ -109,25 +127,73 @@ class FeedbackRows:
         with self._database.read() as connection:
             return connection.execute(select(func.count()).where(span.condition())).scalar_one()
 
+    def refusal(self, model: str) -> str | None:
+        """Return why no texts of a model's feedback are stored; None if they are stored."""
+        if not self.is_on:
+            return "the service stores no texts of feedback: XYLEM_FEEDBACK_ROWS is not set"
+        with self._database.read() as connection:
+            is_kept = _keeps_texts(connection, model)
+        return None if is_kept else f"the recipe of {model} refuses texts: its keep_texts is false"
+
+    def newest(
+        self, model: str, n: int, before_number: int | None, label: str | None, key: str | None
+    ) -> list[dict[str, Any]]:
+        """Return the newest n rows as JSON, the newest first.
+
+        before_number  only rows with smaller numbers; None: all
+        label, key     only rows with this label, and of the key of this name
+        """
+        choice = _R.model == model
+        if before_number is not None:
+            choice &= _R.number < before_number
+        query = select(FEEDBACK_ROWS).where(choice).order_by(_R.number.desc())
+        query = query.execution_options(yield_per=_PAGE_ROWS)
+        with self._database.read() as connection, connection.execute(query) as lines:
+            # label and key are not compared by SQL, which has no function for labels in a line of
+            # both databases: a label without rows costs a look at all of them
+            rows = (
+                {"text": None, **event, "number": row.number, "at": row.at, "key": row.key}
+                for row in lines
+                for event in [json.loads(row.line)]
+                if key in (None, row.key) and (label is None or label in event["labels"])
+            )
+            return list(itertools.islice(rows, n))
+
+    def pages(self, span: Span) -> Iterator[bytes]:
+        """Yield the lines of the rows in pages, each with its line ends, the oldest first."""
+        lines = self.lines(span)
+        while page := b"".join(line + b"\n" for line in itertools.islice(lines, _PAGE_ROWS)):
+            yield page
+
     def lines(self, span: Span) -> Iterator[bytes]:
         """Yield the lines of the rows, the oldest first, without line ends."""
         number = 0
         while True:
             query = select(_R.number, _R.line).where(span.condition(), _R.number > number)
             with self._database.read() as connection:
-                rows = connection.execute(query.order_by(_R.number).limit(PAGE_ROWS)).all()
+                rows = connection.execute(query.order_by(_R.number).limit(_PAGE_ROWS)).all()
             yield from (bytes(row.line) for row in rows)
-            if len(rows) < PAGE_ROWS:
+            if len(rows) < _PAGE_ROWS:
                 return
             number = rows[-1].number
 
-    def forget(self, model: str, keys: Sequence[bytes]) -> int:
-        """Remove the rows of events, by their keys; return how many were removed."""
-        return self._remove((_R.model == model) & _R.event_key.in_(keys))
+    def forget(
+        self,
+        model: str,
+        event_keys: Sequence[bytes],
+        midnight: float | None = None,
+        sender: str | None = None,
+    ) -> int:
+        """Remove rows of a model, and return how many were removed.
 
-    def forget_day(self, model: str, midnight: float) -> int:
-        """Remove the rows of the day that begins at `midnight`; return how many were removed."""
-        return self._remove(Span(model, midnight, midnight + DAY_SECONDS).condition())
+        Those of events by their keys, those of the day that begins at `midnight`, and those that
+        came with the key of the name `sender`.
+        """
+        # not `_R.key == None`: it would be all rows that came without a key
+        choice = _R.event_key.in_(event_keys) | (_R.key == (sender or ""))
+        if midnight is not None:
+            choice |= (_R.at >= midnight) & (_R.at < midnight + DAY_SECONDS)
+        return self._remove((_R.model == model) & choice)
 
     def trim(self) -> None:
         """Remove rows that are too many, and those that are too old if the time is certain."""
@@ -149,8 +215,14 @@ class FeedbackRows:
                 if n_old < _OLD_MAX:
                     break
             if n > self._rows_max:
-                newest = select(_R.number).where(_R.model == model).order_by(_R.number.desc())
-                last = newest.limit(1).offset(self._rows_max).scalar_subquery()
+                last = (
+                    select(_R.number)
+                    .where(_R.model == model)
+                    .order_by(_R.number.desc())
+                    .limit(1)
+                    .offset(self._rows_max)
+                    .scalar_subquery()
+                )
                 self.dropped[model, "rows"] += self._remove(
                     (_R.model == model) & (_R.number <= last)
                 )

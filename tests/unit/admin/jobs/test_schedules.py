@@ -49,7 +49,8 @@ def keep_rows(desk: Desk, n: int, first: int = 0, model: str = "m") -> list[byte
         text, labels = f"new{label} word{rng.randrange(30)}", [f"label{label}"]
         lines.append(json.dumps({"event_id": event_id, "text": text, "labels": labels}).encode())
     with desk.database.write() as connection:
-        add_rows(connection, model, list(zip(event_keys(model, ids), lines, strict=True)))
+        rows = zip(event_keys(model, ids), lines, strict=True)
+        add_rows(connection, model, {key: (line, "") for key, line in rows})
     return lines
 
 

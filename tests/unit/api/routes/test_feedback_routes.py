@@ -288,9 +288,10 @@ def test_the_oldest_rows_go_first_and_are_counted(
     names = [str(i) for i in range(3500)]
     lines = [(key, name.encode()) for key, name in zip(event_keys("m", names), names, strict=True)]
     with database.write() as connection:
-        add_rows(connection, "m", lines)
-        add_rows(connection, "m", lines[:9])  # each once
-        add_rows(connection, "other", [(b"%16d" % i, b"{}") for i in range(2)])
+        rows_of_m = {key: (line, "") for key, line in lines}
+        add_rows(connection, "m", rows_of_m)
+        add_rows(connection, "m", dict(list(rows_of_m.items())[:9]))  # each once
+        add_rows(connection, "other", {b"%16d" % i: (b"{}", "") for i in range(2)})
         connection.exec_driver_sql(
             f"UPDATE feedback_rows SET at = at - {8 * 86_400} WHERE number <= 1200"
         )
@@ -323,7 +324,7 @@ def test_the_command_exports_and_deletes(
     assert [json.loads(line)["event_id"] for line in to.read_text().splitlines()] == ["a", "c"]
     for arguments, found in (
         (("delete", "nosuch", "--event-id", "x"), "nosuch"),
-        (("delete", "raw"), "expected either event_ids or day, found neither"),
+        (("delete", "raw"), "expected either event_ids, day or key, found 0 of them"),
         (("delete", "raw", "--day", "monday"), "expected a day as 2026-11-23, found 'monday'"),
     ):
         status, _, told = command("feedback", *arguments)

@@ -67,7 +67,7 @@ class House:
         with self.replica.database.write() as connection:
             add_events(connection, [os.urandom(16) for _ in range(40)], today - 20)
             add_events(connection, [os.urandom(16) for _ in range(30)], today - 35)
-            add_rows(connection, "m", [(os.urandom(16), b"{}") for _ in range(70)])
+            add_rows(connection, "m", {os.urandom(16): (b"{}", "") for _ in range(70)})
             old = f"UPDATE feedback_rows SET at = at - {100 * DAY} WHERE number <= 30"
             connection.execute(text(old))
 

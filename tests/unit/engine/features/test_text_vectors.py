@@ -149,12 +149,22 @@ def test_what_a_model_does_not_take_is_refused(
 
 def test_damaged_versions_are_refused() -> None:
     config, arrays = BESIDE.config(), BESIDE.arrays()
+    by_encoder = {
+        "vectors.source": "encoder",
+        "vectors.encoder": "an encoder",
+        "vectors.prefix": "",
+        "vectors.max_tokens": 128,
+    }
     few = {**arrays, "vectors/mean": arrays["vectors/mean"][:-1]}
     wide = {**arrays, "vectors/mean": arrays["vectors/mean"].astype(np.float64)}
     for change, other in (
         ({"vectors.source": "elsewhere"}, arrays),
         ({"vectors.weight": 0}, arrays),
         ({"vectors.weight": True}, arrays),
+        ({"vectors.weight": "auto"}, arrays),
+        ({"vectors.weight": 101}, arrays),
+        ({**by_encoder, "vectors.max_tokens": 3}, arrays),
+        ({**by_encoder, "vectors.prefix": None}, arrays),
         ({"vectors.dims": 3}, arrays),
         ({"vectors.numbers": 3}, arrays),
         ({"vectors.other": 3}, arrays),
