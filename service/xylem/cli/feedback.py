@@ -175,11 +175,14 @@ def list_rows(
         ]
         for row in page["corrections"]
     ]
-    columns = ("event", "time", "key", "labels", "gone", "text")
     print_list(
         json,
         page,
-        (f"{len(cells)} of {page['n_rows']} rows of {model}", columns, cells),
+        (
+            f"{len(cells)} of {page['n_rows']} rows of {model}",
+            ("event", "time", "key", "labels", "gone", "text"),
+            cells,
+        ),
         f"No such rows of {model}",
     )
 

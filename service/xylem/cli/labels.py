@@ -91,8 +91,12 @@ def label_info(
         )
     elif file is not None:
         model_store.resolve(model)  # before a long file is read
-        read_info = read_label_info(file, by, language, first_name=first_name)
-        _print(attach_label_info(model_store, model, read_info), json)
+        _print(
+            attach_label_info(
+                model_store, model, read_label_info(file, by, language, first_name=first_name)
+            ),
+            json,
+        )
     else:
         model_store.resolve(model)
         info = model_store.label_info(model)
@@ -134,8 +138,12 @@ def explain(
     from xylem.serving import label_features
 
     opened_model = open_model(store, model)
-    info = store_at(store).label_info(opened_model.manifest.model)
-    ids, _ = label_ids(opened_model.labels, [label], lambda _: "--label", info)
+    ids, _ = label_ids(
+        opened_model.labels,
+        [label],
+        lambda _: "--label",
+        store_at(store).label_info(opened_model.manifest.model),
+    )
     explanation = label_features(opened_model, int(ids[0]), top)
     if json:
         print_json(explanation)

@@ -63,8 +63,9 @@ class Concepts(NamedTuple):
         broader, related = (
             _renumber_links(links, places, len(labels)) for links in (self.broader, self.related)
         )
-        owners = places[self.owners]
-        return self._replace(keys=list(labels), owners=owners, broader=broader, related=related)
+        return self._replace(
+            keys=list(labels), owners=places[self.owners], broader=broader, related=related
+        )
 
 
 def read_concepts(
@@ -93,8 +94,13 @@ def read_concepts(
             raise BadParameter(f"{option}: expected a language, as en or pt-br, found {tag[:40]!r}")
     file = DataFile(path)
     try:
-        subjects = read_subjects(file, language, first_name=first_name).subjects
-        concepts = concepts_of(with_added(subjects, added, key_kind), language, key_kind)
+        concepts = concepts_of(
+            with_added(
+                read_subjects(file, language, first_name=first_name).subjects, added, key_kind
+            ),
+            language,
+            key_kind,
+        )
     except ValueError as error:
         raise file.fault(None, str(error)) from None
     return concepts

@@ -113,11 +113,10 @@ def build_names(
         "text_ptr": offsets(list(map(len, texts))),
         "texts": np.frombuffer(b"".join(texts), np.uint8),
     }
-    stops = group_of(STOPS, numbers.stops) if numbers.stops.n_names else {}
     return {
         **{f"{GROUP}/{name}": array for name, array in arrays.items()},
         **group_of(WORDS, build_table(words)),
-        **stops,
+        **(group_of(STOPS, numbers.stops) if numbers.stops.n_names else {}),
     }
 
 

@@ -121,8 +121,7 @@ def prepare(
             return TextSource(request.data, context, on_progress)
         stream = DataStream(request.data, request.label_names, request.columns)
         featurizer = None if base is None else featurizer_of(base)
-        has_vectors = request.columns.has_vectors(request.data)
-        vectors = _vector_parameters(chosen, has_vectors=has_vectors)
+        vectors = _vector_parameters(chosen, has_vectors=request.columns.has_vectors(request.data))
         if vectors is not None and vectors.weight == "auto":
             raise BadParameter("vectors.weight: expected a number for a stream, found auto")
         return FileSource(

@@ -220,8 +220,11 @@ def _read_rows(context: JobContext, files: WatchedFiles, request: PublishingJob)
         raise BadParameter("join_rows: expected one file without split, found others")
     columns_of_version = columns
     for name, reference in map(parse_named, reversed(request.bases)):
-        manifest = context.store.manifest(name, context.store.resolve(name, reference))
-        columns_of_version = columns_of_version.for_version(TextFields.of_options(manifest.fields))
+        columns_of_version = columns_of_version.for_version(
+            TextFields.of_options(
+                context.store.manifest(name, context.store.resolve(name, reference)).fields
+            )
+        )
     if isinstance(request.data, str):
         data = files.find(request.data)
     else:

@@ -320,8 +320,13 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     oldest = states[:CHECKPOINTS_MAX][-1].epoch
     regular = [checkpoint.epoch for checkpoint in states if checkpoint.kind == REGULAR]
     log_start = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
-    shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
-    log_start = min(log_start, *connection.execute(shadowed).scalars(), head.epoch)
+    log_start = min(
+        log_start,
+        *connection.execute(
+            select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
+        ).scalars(),
+        head.epoch,
+    )
     connection.execute(
         delete(CHECKPOINTS).where(CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest)
     )
