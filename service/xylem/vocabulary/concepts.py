@@ -183,9 +183,11 @@ def concepts_of(
 def _key(subject: Subject, key_kind: str) -> str:
     if key_kind == URI:
         return subject.uri
-    if key_kind == NOTATION:
-        return subject.notation or ""
-    return subject.names.get(key_kind.removeprefix(NAME), "")
+    return (
+        subject.notation or ""
+        if key_kind == NOTATION
+        else subject.names.get(key_kind.removeprefix(NAME), "")
+    )
 
 
 def _links(links_of_concepts: Iterable[Iterable[int]]) -> Lists:

@@ -123,9 +123,11 @@ def build_names(
 def _split_qualifier(text: str) -> tuple[str, str]:
     """Return a name without the brackets behind it, and the text within these brackets."""
     match = _QUALIFIER.search(text)
-    if match is None or not text[: match.start()].strip():
-        return text, ""
-    return text[: match.start()], match[1]
+    return (
+        (text, "")
+        if match is None or not text[: match.start()].strip()
+        else (text[: match.start()], match[1])
+    )
 
 
 def _text_counts(numbers: WordNumbers, frequencies: WordFrequencies | None) -> I64:

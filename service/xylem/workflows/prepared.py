@@ -127,9 +127,11 @@ def prepare(
         return FileSource(
             stream, chosen.features, on_progress, featurizer, crew=crew, vectors=vectors
         )
-    if base is not None:
-        return rows_of_base(base, request.read(on_progress))
-    return prepare_in_memory(request, chosen, crew, on_progress, store)
+    return (
+        prepare_in_memory(request, chosen, crew, on_progress, store)
+        if base is None
+        else rows_of_base(base, request.read(on_progress))
+    )
 
 
 def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:

@@ -176,9 +176,11 @@ def _rule(request: PublishingJob) -> PromotionRule | None:
     With a rule that has no alias, no alias moves. If the thresholds of a version must still be
     tuned, or copied from the version that it continues, `latest` moves only after that.
     """
-    if request.promotion is None and (request.thresholds is not None or request.goes_on):
-        return PromotionRule()
-    return request.promotion
+    return (
+        PromotionRule()
+        if request.promotion is None and (request.thresholds is not None or request.goes_on)
+        else request.promotion
+    )
 
 
 def _published(context: JobContext) -> Manifest | None:

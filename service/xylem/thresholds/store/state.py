@@ -254,9 +254,11 @@ def deltas_of(change: Change, n_labels: int) -> Deltas | None:
     """Return the changes to the thresholds in force; None if the change was no feedback."""
     if change.kind == SCORED:
         return scored_of(change, n_labels).served
-    if change.kind != FEEDBACK:
-        return None
-    return decode_deltas(change.payload, n_labels)._replace(sums=decode_sums(change.sums)[0])
+    return (
+        None
+        if change.kind != FEEDBACK
+        else decode_deltas(change.payload, n_labels)._replace(sums=decode_sums(change.sums)[0])
+    )
 
 
 def scored_of(change: Change, n_labels: int) -> Scored:
