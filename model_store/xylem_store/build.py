@@ -86,8 +86,7 @@ def _to_int8(
         for row in rows:
             for j in range(n_children):
                 scale[j] = max(scale[j], abs(ensemble.dense[row + j]))
-        for j in range(n_children):
-            scale[j] /= np.float32(INT8_MAX)
+        scale /= np.float32(INT8_MAX)
         for i in words:
             bits_out[i] = np.uint8(_units(sparse[i], scale[children[i]]))
         for row in rows:

@@ -196,12 +196,15 @@ def vocabulary(
     name, reference = parse_reference(model)
     model_store = store_to_publish(store, "xylem models vocabulary")
     with opened_database(store) as database:
-        learning = ModelLearning.of_store(model_store, database, read_settings(store=store))
-        added = learning.additions(name)["concepts"]
-    request = VocabularyRequest(file, language, by, first_name, added=added)
-    report = set_vocabulary(model_store, name, reference, request)
-    line = (
-        f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "
-        "labels added, "
+        added = ModelLearning.of_store(model_store, database, read_settings(store=store)).additions(
+            name
+        )["concepts"]
+    report = set_vocabulary(
+        model_store, name, reference, VocabularyRequest(file, language, by, first_name, added=added)
     )
-    print_result(json, f"{line}{report.removed:,} removed", **report._asdict())
+    print_result(
+        json,
+        f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "
+        f"labels added, {report.removed:,} removed",
+        **report._asdict(),
+    )

@@ -233,7 +233,6 @@ def _option_faults(request: TrainingJob) -> Faults:
 def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
     yield from _fitting_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary, rerank=request.rerank)
-    yield from _column_faults(request, *_names(request), request.rerank)
     for i, member in enumerate(request.members):
         yield from _fault_of(parse_named, member, f"members[{i}]")
     yield from _concept_faults(request)
@@ -243,13 +242,12 @@ def _check_extend(request: ExtendJob, data: DataRoot) -> Faults:
     yield from _fitting_faults(request, data)
     yield from _files(data, label_names=request.label_names)
     yield from _files(data, **{f"rows[{i}]": name for i, name in enumerate(request.rows)})
-    yield from _column_faults(request, *_names(request), *request.rows)
 
 
 def _check_vocabulary(request: VocabularyJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary)
-    yield from _column_faults(request, request.valid_file)
+    yield from _column_faults(request, data)
     yield from _concept_faults(request)
 
 
@@ -262,7 +260,6 @@ def _concept_faults(request: ConceptFields) -> Faults:
 
 def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
-    names = _names(request)
     is_one_file = isinstance(request.data, str)
     for i, source in enumerate(request.sources):
         place = "data" if is_one_file else f"data[{i}]"
@@ -276,10 +273,10 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
                 yield BadRequest(fault).with_path(place)
         elif isinstance(source, FeedbackSource):
             yield from _fault_of(check_model, source.feedback.model, f"{place}.feedback.model")
-    yield from _column_faults(request, *names, request.valid_file)
+    yield from _column_faults(request, data)
     if request.valid is not None and request.split is not None:
         yield BadRequest("expected valid or split, found both").with_path("split")
-    can_split = not is_one_file or plain_name(Path(names[0])).endswith(SPLIT_SUFFIXES)
+    can_split = not is_one_file or plain_name(Path(str(request.data))).endswith(SPLIT_SUFFIXES)
     if request.split is not None and not can_split:
         fault = (
             f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found "
@@ -288,17 +285,12 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
         yield BadRequest(fault).with_path("split")
 
 
-def _names(request: FittingJob) -> list[str]:
-    return [source for source in request.sources if isinstance(source, str)]
-
-
 def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
     yield from _files(data, valid=request.valid_file)
     if isinstance(request.valid, HeldOutFeedback) and not request.feedback:
-        fault = (
+        yield BadRequest(
             "expected feedback in data, whose newest rows are kept out to measure on, found none"
-        )
-        yield BadRequest(fault).with_path("valid")
+        ).with_path("valid")
     if request.thresholds is not None:
         if not request.measures:
             yield BadRequest("expected valid or split, to tune on, found neither").with_path(
@@ -325,8 +317,9 @@ def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
         )
     for i, condition in enumerate(conditions):
         if condition.metric not in METRICS:
-            fault = f"expected one of {', '.join(METRICS)}, found {condition.metric[:40]!r}"
-            yield BadRequest(fault).with_path(f"promotion.if[{i}].metric")
+            yield BadRequest(
+                f"expected one of {', '.join(METRICS)}, found {condition.metric[:40]!r}"
+            ).with_path(f"promotion.if[{i}].metric")
 
 
 def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
@@ -345,17 +338,19 @@ def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
 
 def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data, test=request.test)
-    yield from _column_faults(request, request.data, request.test)
+    yield from _column_faults(request, data)
     yield from _choice_faults(request)
 
 
 def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data)
-    yield from _column_faults(request, request.data)
+    yield from _column_faults(request, data)
     file = Path(request.data)
     if not (is_table(file) or plain_name(file).endswith((".jsonl", ".ndjson"))):
-        endings = ".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet"
-        yield BadRequest(f"expected a name that ends in {endings}, found another").with_path("data")
+        yield BadRequest(
+            "expected a name that ends in .jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or "
+            ".parquet, found another"
+        ).with_path("data")
     for name in PREDICT_ONLY:
         if getattr(request, name):
             yield BadRequest(
@@ -363,18 +358,23 @@ def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
             ).with_path(name)
 
 
-def _column_faults(request: TableFields, *names: str | None) -> Faults:
+def _column_faults(request: TableFields, data: DataRoot) -> Faults:
+    is_one = isinstance(request.vectors, str)
+    for i, name in enumerate(request.vector_files):
+        yield from _files(data, **{"vectors" if is_one else f"vectors[{i}]": name})
     try:
         chosen = request.columns()
         if not isinstance(request, TrainingJob):
             chosen.texts.refuse_unweighted()
+        paths = list(map(Path, request.data_files))
+        for path in paths:
+            chosen.for_file(path, Path(plain_name(path)).suffix)
     except BadParameter as error:
         refusal = BadRequest(str(error))
         refusal.path = error.path
         yield refusal
         return
-    if any(names):
-        paths = [Path(name) for name in names if name]
+    if paths:
         yield from _fault_of(lambda columns: refuse_without_table(columns, *paths), chosen, "data")
 
 

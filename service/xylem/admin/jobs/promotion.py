@@ -13,6 +13,7 @@ from xylem.admin.jobs.requests import PromotionCondition, PromotionRule
 from xylem.admin.registry.registry import Registry
 from xylem.base import DEFAULT_COLUMNS, TableColumns
 from xylem.thresholds import ThresholdDatabase
+from xylem.vocabulary import featurizer_of
 from xylem.workflows import read_labelled, valid_figures
 from xylem_store import Cause, NotFound, StoreError
 
@@ -68,7 +69,10 @@ def promote_if(
         tuned = patiently(
             lambda: ThresholdDatabase(context.database).load(name, number, opened.manifest.digest)
         )
-        labelled = read_labelled(opened, valid, report, columns)
+        # a version of words is compared with one of vectors by its words
+        takes_vectors = featurizer_of(opened).vector_numbers > 0
+        read_columns = columns if takes_vectors else columns._replace(vector="", vectors=())
+        labelled = read_labelled(opened, valid, report, read_columns)
         figures = valid_figures(opened, labelled, context.threads, report, tuned).metrics
         return Measured(figures, labelled.rows_learnt(opened)[0], tuple(labelled.remarks(opened)))
 
@@ -79,8 +83,12 @@ def promote_if(
         if version_of_alias(context, alias) == baseline:
             break
     else:
-        reason = f"{alias} moved {ROUNDS_MAX} times while the versions were compared"
-        verdict = PromotionVerdict(False, (reason,), alias, baseline)
+        verdict = PromotionVerdict(
+            False,
+            (f"{alias} moved {ROUNDS_MAX} times while the versions were compared",),
+            alias,
+            baseline,
+        )
     decision = verdict
     patiently(lambda: context.leases.record_verdict(context.claim, decision))
     if not decision.promoted:
@@ -119,9 +127,9 @@ def judge_conditions(
             change >= condition.least_change - 1e-9
         )  # the decimals may be equal, the floats not
         holds = holds and is_met
-        change_text = f"found {change:+.2f}, from {old_value:.2f} to {new_value:.2f}"
         reasons.append(
-            f"{condition.metric}: {expectation}, {change_text}{'' if is_met else ': not enough'}"
+            f"{condition.metric}: {expectation}, found {change:+.2f}, from {old_value:.2f} to "
+            f"{new_value:.2f}{('' if is_met else ': not enough')}"
         )
     return holds, reasons
 
@@ -161,11 +169,13 @@ def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:
     """Move the alias if the verdict says so, and the alias names the same version as then."""
     model = context.job.model
     if verdict.promoted and version_of_alias(context, verdict.alias) in (verdict.baseline, version):
-        registry = Registry(context.store, context.database)
-        registry.promote(model, version, verdict.alias, _cause(context, verdict))
+        Registry(context.store, context.database).promote(
+            model, version, verdict.alias, _cause(context, verdict)
+        )
 
 
 def _cause(context: JobContext, verdict: PromotionVerdict) -> Cause:
     """Return the cause for the history of the alias: the job, and the verdict."""
-    why = "; ".join(verdict.reasons)
-    return Cause(f"a {context.job.kind} job", why, context.job.id, verdict._asdict())
+    return Cause(
+        f"a {context.job.kind} job", "; ".join(verdict.reasons), context.job.id, verdict._asdict()
+    )
