@@ -3,8 +3,6 @@
 A line of JSON has one object. The texts come from the readers of other formats.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Iterator
 from itertools import repeat
@@ -59,7 +57,7 @@ class TextRow(NamedTuple):
     vector: Any = None
 
 
-def json_blocks(collector: RowCollector) -> Iterator[None]:
+def json_blocks(collector: "RowCollector") -> Iterator[None]:
     """Collect the rows in the lines of a file of JSON; yield after each block of lines.
 
     A line is `{"text": ..., "labels": [...]}` or `{"features": {name: number}, "labels": [...]}`.
@@ -91,7 +89,7 @@ def json_object(file: DataFile, number: int, line: bytes) -> dict[str, Any]:
     return row
 
 
-def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[None]:
+def text_blocks(collector: "RowCollector", rows: Iterable[TextRow]) -> Iterator[None]:
     """Collect texts; yield after about BLOCK_BYTES characters, and at the end."""
     size = 0
     for row in rows:

@@ -1,7 +1,5 @@
 """The concepts of a vocabulary, which can be a model's labels, with their names and neighbours."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -47,7 +45,7 @@ class Concepts(NamedTuple):
     related: Lists
     retired: frozenset[str] = frozenset()
 
-    def placed(self, labels: Sequence[str]) -> Concepts:
+    def placed(self, labels: Sequence[str]) -> "Concepts":
         """Return the same concepts, numbered by their positions in `labels`.
 
         A label that is not a concept has no names and no neighbours. Raises BadData for a concept

@@ -4,8 +4,6 @@ vectors beside them, or of a field.
 That is `features.kind=auto`, `vectors.weight=auto`, and `--text-column NAME=auto`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -123,7 +121,7 @@ class _TrialRows(NamedTuple):
     training: Dataset
     held_out: Dataset
 
-    def map(self, change: Callable[[Dataset], Dataset]) -> _TrialRows:
+    def map(self, change: Callable[[Dataset], Dataset]) -> "_TrialRows":
         """Return both parts changed."""
         return _TrialRows(change(self.training), change(self.held_out))
 
