@@ -256,9 +256,8 @@ class _Tally:
         print_facts("", {**results, **{f"because of {reason}": n for reason, n in reasons.items()}})
         if self._faults:
             n = len(self._faults)
-            title = "Not counted:" if n == sum(reasons.values()) else f"Not counted, the first {n}:"
             print_table(
-                title,
+                "Not counted:" if n == sum(reasons.values()) else f"Not counted, the first {n}:",
                 ("line", "result", "reason", "detail"),
                 [tuple(fault.values()) for fault in self._faults],
             )

@@ -140,9 +140,11 @@ def print_report(report: TrainReport, store: Path, json: bool) -> None:
     """Print what was published, with the warnings about it."""
     for warning in report.warnings or ():
         echo(f"xylem: warning: {warning}", err=True)
-    facts = {name: value for name, value in report._asdict().items() if value is not None}
     print_summary(
-        json, facts, f"Published {report.model}@{report.version} in {store}", _facts_of(report)
+        json,
+        {name: value for name, value in report._asdict().items() if value is not None},
+        f"Published {report.model}@{report.version} in {store}",
+        _facts_of(report),
     )
 
 

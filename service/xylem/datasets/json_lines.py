@@ -391,10 +391,10 @@ class RowCollector:
             self.texts = [self.texts[row] for row in first_rows.tolist()]
         rows = LabelRows(offsets(counts), labels, len(self.ids))
         if self._weight or label_weights is not None:
-            row_weights = (
-                np.array(self._row_weights) if self._weight else np.ones(rows.n_rows, np.float32)
+            rows = rows.weighed(
+                np.array(self._row_weights) if self._weight else np.ones(rows.n_rows, np.float32),
+                label_weights,
             )
-            rows = rows.weighed(row_weights, label_weights)
         rows = sorted_labels(rows)
         self.survey.add(rows, self.texts if self.kind == "text" else None, places, counts)
         return rows

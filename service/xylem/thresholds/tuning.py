@@ -429,8 +429,11 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     for _ in range(_ESTIMATE_PASSES_MAX):
         requested_floor = lenient_start.score_of(kappa)
         estimates = ask(requested_floor)
-        scores = np.minimum(estimates.scores * np.float32(read.scale), np.float32(1.0))
-        power = fit_power(scores, mark_hits(estimates, valid.labels), read.power)
+        power = fit_power(
+            np.minimum(estimates.scores * np.float32(read.scale), np.float32(1.0)),
+            mark_hits(estimates, valid.labels),
+            read.power,
+        )
         if power >= lenient_start.power or (estimates.floor > requested_floor).any():
             break
         lenient_start = lenient_start._replace(power=power)

@@ -175,8 +175,11 @@ def _read(
     for member in reversed(members):  # those of the first one that has fields are read
         columns = columns.for_version(TextFields.of_options(member.manifest.fields))
     dataset = read_dataset(request.data, columns=columns, on_progress=partial(on_progress, "read"))
-    trained_on = None if request.rerank is None else read_dataset(request.rerank, columns=columns)
-    return concepts, dataset, trained_on
+    return (
+        concepts,
+        dataset,
+        None if request.rerank is None else read_dataset(request.rerank, columns=columns),
+    )
 
 
 def combine_dataset(
@@ -221,8 +224,9 @@ def combine_dataset(
         raise BadParameter(
             f"folds: expected a member that was trained on {dataset.source}, found none"
         )
-    unfolded = [member for member, train in zip(members, trainers, strict=True) if train is None]
-    dataset, warnings = _unseen(unfolded, dataset)
+    dataset, warnings = _unseen(
+        [member for member, train in zip(members, trainers, strict=True) if train is None], dataset
+    )
     is_boosted = dataset.n_rows >= BOOSTED_ROWS
     kind = ("boosted" if is_boosted else "linear") if request.ranker == "auto" else request.ranker
     parts = unranked_parts(members, concepts, dataset, trained_on, request)
@@ -262,8 +266,11 @@ def combine_dataset(
         candidates = candidates_of(predictor, labelled, on_progress)
     parts = replace(parts, warnings=warnings)
     draft, report = _fit_combination(parts, candidates, labelled, kind, request, on_progress)
-    chosen = {"beam_width": parts.proposing.beam_width, "beams": [beam._asdict() for beam in beams]}
-    return draft, {**report, **chosen}
+    return draft, {
+        **report,
+        "beam_width": parts.proposing.beam_width,
+        "beams": [beam._asdict() for beam in beams],
+    }
 
 
 def _unseen(members: Sequence[Model], dataset: Dataset) -> tuple[Dataset, list[str]]:
@@ -394,10 +401,12 @@ def _member_ranking(candidates: Candidates, number: int) -> PredictedRows:
     ptr = offsets(
         np.bincount(rows_of(candidates.ptr)[is_proposed], minlength=len(candidates.ptr) - 1)
     )
-    part = Candidates(
-        ptr,
-        candidates.labels[is_proposed],
-        candidates.features[is_proposed],
-        candidates.are_true[is_proposed],
+    return best_of(
+        Candidates(
+            ptr,
+            candidates.labels[is_proposed],
+            candidates.features[is_proposed],
+            candidates.are_true[is_proposed],
+        ),
+        -member_features[is_proposed, 1].astype(np.float64),
     )
-    return best_of(part, -member_features[is_proposed, 1].astype(np.float64))

@@ -35,10 +35,11 @@ def matcher_of(model: Model) -> NameMatcher | None:
     if n_features == 0:
         return None
     if n_features != len(NAME_FEATURES):
-        expected = (
-            f"{len(NAME_FEATURES)} features of names, as this release makes them: combine anew"
+        raise Corrupt(
+            "ranker.proposing.npy[2]",
+            f"{len(NAME_FEATURES)} features of names, as this release makes them: combine anew",
+            n_features,
         )
-        raise Corrupt("ranker.proposing.npy[2]", expected, n_features)
     settings: dict[str, Any] = {
         name: value for name, value in model.manifest.features.items() if name != "kind"
     }

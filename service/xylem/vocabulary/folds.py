@@ -141,5 +141,7 @@ def seen_rows(member: Model, dataset: Dataset) -> Bools:
         return np.ones(dataset.n_rows, np.bool_)
     if ROW_DIGESTS not in member.arrays:  # it was imported, or predicts words
         return np.zeros(dataset.n_rows, np.bool_)
-    digests = digests_of(featurizer_of(member).transform_dataset(dataset)).astype(np.uint32)
-    return np.isin(digests, take(member.arrays, ROW_DIGESTS, "uint32", (None,)))
+    return np.isin(
+        digests_of(featurizer_of(member).transform_dataset(dataset)).astype(np.uint32),
+        take(member.arrays, ROW_DIGESTS, "uint32", (None,)),
+    )

@@ -136,8 +136,11 @@ class NameMatcher:
 
     def _matched(self, name: int, places: set[int], words: list[str]) -> MatchedName:
         used = list(dict.fromkeys(words[place] for place in sorted(places)))
-        text = self._texts[self._text_ptr[name] : self._text_ptr[name + 1]].tobytes().decode()
-        return MatchedName(text, int(self._trie.kinds[name]), used)
+        return MatchedName(
+            self._texts[self._text_ptr[name] : self._text_ptr[name + 1]].tobytes().decode(),
+            int(self._trie.kinds[name]),
+            used,
+        )
 
 
 def _check_texts(texts: U8, text_ptr: I64) -> None:

@@ -50,8 +50,11 @@ def kept_frequencies(arrays: Mapping[str, NDArray[Any]]) -> WordFrequencies:
     counts = arrays[f"{GROUP}/frequencies"].astype(np.int64)
     counted = np.flatnonzero(counts)
     word_offsets = arrays[f"{WORDS}/offsets"]
-    words = texts_between(arrays[f"{WORDS}/utf8"], word_offsets[counted], word_offsets[counted + 1])
-    return WordFrequencies(words, counts[counted], int(arrays[f"{GROUP}/n_texts"][0]))
+    return WordFrequencies(
+        texts_between(arrays[f"{WORDS}/utf8"], word_offsets[counted], word_offsets[counted + 1]),
+        counts[counted],
+        int(arrays[f"{GROUP}/n_texts"][0]),
+    )
 
 
 _QUALIFIER = re.compile(r"\s*[(<]([^()<>]*)[)>]\s*$")
@@ -92,8 +95,9 @@ def build_names(
     columns = ranges(np.zeros(len(usable), int), sizes[usable])
     sequences[rows, columns] = new_ids[_select_lists(names, usable).ids]
     is_qualified = np.array([bool(words) for _, words in divided], np.uint8)[usable]
-    name_columns = sequences, concepts.owners[usable], concepts.kinds[usable], is_qualified
-    arrays, order = build_trie(*name_columns, len(words))
+    arrays, order = build_trie(
+        sequences, concepts.owners[usable], concepts.kinds[usable], is_qualified, len(words)
+    )
     chosen = usable[order]
     brackets = _select_lists(brackets, chosen)
     texts = [concepts.texts[i].encode(errors="replace") for i in chosen.tolist()]

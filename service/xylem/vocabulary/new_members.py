@@ -107,12 +107,14 @@ def with_members(
 
 def _labels_in(table: NameTable, member: Model, labels: LabelRows) -> LabelRows:
     """Return a member's labels of rows with the ids of the combined version."""
-    dataset = Dataset(
-        source="",
-        sha256="",
-        n_rows=labels.n_rows,
-        labels=labels,
-        unknown_labels=np.zeros(labels.n_rows, np.int32),
-        label_names=all_names(member.labels),
-    )
-    return renumbered(dataset, table).labels
+    return renumbered(
+        Dataset(
+            source="",
+            sha256="",
+            n_rows=labels.n_rows,
+            labels=labels,
+            unknown_labels=np.zeros(labels.n_rows, np.int32),
+            label_names=all_names(member.labels),
+        ),
+        table,
+    ).labels

@@ -187,12 +187,16 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     draft = parts.draft(
         assemble_ranker(manifest, arrays), manifest.seed, manifest.trainer.parameters
     )
-    retained_arrays = [
-        name for name in arrays if name == REPORT or name.startswith(f"{CALIBRATION}/")
-    ]
     return replace(
         draft,
         data=manifest.data,
         metrics=manifest.metrics,
-        extra={**draft.extra, **{name: arrays[name] for name in retained_arrays}},
+        extra={
+            **draft.extra,
+            **{
+                name: array
+                for name, array in arrays.items()
+                if name == REPORT or name.startswith(f"{CALIBRATION}/")
+            },
+        },
     )

@@ -161,9 +161,12 @@ def choose_features(
 
     def attempt(candidate: str, lead: int) -> None:
         on_progress("choose features", len(outcomes), n_trials)
-        name = f"{candidate}, first {lead} words {LEAD_WEIGHT} times" if lead else candidate
         outcomes[candidate, lead] = _try_features(
-            name, _parameters(candidate, lead, auto), rows, seed, crew
+            f"{candidate}, first {lead} words {LEAD_WEIGHT} times" if lead else candidate,
+            _parameters(candidate, lead, auto),
+            rows,
+            seed,
+            crew,
         )
 
     for lead in LEADS:

@@ -351,14 +351,11 @@ def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
     It has learnt the feedback that the other version had learnt.
     """
     origin = read_origin(base.arrays)
-    calibration = (
-        {CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}
-    )
     return {
         **request.origin,
         "parent": parent_of(base.manifest),
         FEEDBACK: {**learnt_feedback(base.arrays), **request.origin.get(FEEDBACK, {})},
-        **calibration,
+        **({CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}),
     }
 
 

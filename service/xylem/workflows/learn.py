@@ -253,8 +253,12 @@ def fit_members_and_ranker(work: LearnWork) -> LearnWork:
         work.on_progress,
     )
     names = ("rows", "ranker", "combined", "members", "rerank", "beam_width", "warnings")
-    report = {**work.report, "fit": {name: fitted[name] for name in names if name in fitted}}
-    return replace(work, member=members[0], draft=draft, report=report)
+    return replace(
+        work,
+        member=members[0],
+        draft=draft,
+        report={**work.report, "fit": {name: fitted[name] for name in names if name in fitted}},
+    )
 
 
 def _member(draft: Draft, name: str) -> Model:
@@ -348,8 +352,9 @@ def _concepts(old: Model | None, work: LearnWork) -> dict[str, Any]:
     """Return how many concepts were learnt, are new, or are found by their names alone."""
     names = all_names(work.draft.labels)
     learnt = _with_rows(names, work.draft.extra)
-    learnt_before = set() if old is None else _with_rows(all_names(old.labels), old.arrays)
-    new_names = sorted(learnt - learnt_before)
+    new_names = sorted(
+        learnt - (set() if old is None else _with_rows(all_names(old.labels), old.arrays))
+    )
     unanswered = {
         label
         for rows in (work.rows.documents, work.rows.judges, work.rows.corrections)

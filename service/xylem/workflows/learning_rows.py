@@ -129,11 +129,8 @@ def digest_of(text: str) -> bytes:
 
 def dataset_of(rows: Sequence[LearningRow]) -> Dataset:
     """Return rows as a data set without weights, with a digest of their texts and labels."""
-    dataset = dataset_in_memory(
-        [row.labels for row in rows], None, [row.text for row in rows], None
-    )
     return replace(
-        dataset,
+        dataset_in_memory([row.labels for row in rows], None, [row.text for row in rows], None),
         source="recipe",
         sha256=hashlib.sha256(
             json.dumps([(row.text, row.labels) for row in rows]).encode()

@@ -118,10 +118,11 @@ def _figures(connection: Connection) -> _Figures:
     since = case((is_running, JOBS.c.started), else_=JOBS.c.created).label("since")
     live_jobs = select(JOBS.c.kind, state, since).where(JOBS.c.state.not_in(ENDED)).subquery()
     figures = func.count().label("n"), func.min(live_jobs.c.since).label("since")
-    grouped = select(live_jobs.c.kind, live_jobs.c.state, *figures).group_by(
-        live_jobs.c.kind, live_jobs.c.state
-    )
-    rows = connection.execute(grouped).all()
+    rows = connection.execute(
+        select(live_jobs.c.kind, live_jobs.c.state, *figures).group_by(
+            live_jobs.c.kind, live_jobs.c.state
+        )
+    ).all()
     ended = connection.execute(
         select(JOB_TOTALS).order_by(JOB_TOTALS.c.kind, JOB_TOTALS.c.state)
     ).all()

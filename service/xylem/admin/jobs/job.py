@@ -175,8 +175,11 @@ def end(connection: Connection, job_id: str, state: State, **values: object) -> 
         select(JOBS.c.kind, JOBS.c.started).where(JOBS.c.id == job_id)
     ).one()
     seconds = 0.0 if started is None else max(end_time - started, 0.0)
-    totals = update(JOB_TOTALS).where(JOB_TOTALS.c.kind == kind, JOB_TOTALS.c.state == state)
-    connection.execute(totals.values(n=JOB_TOTALS.c.n + 1, seconds=JOB_TOTALS.c.seconds + seconds))
+    connection.execute(
+        update(JOB_TOTALS)
+        .where(JOB_TOTALS.c.kind == kind, JOB_TOTALS.c.state == state)
+        .values(n=JOB_TOTALS.c.n + 1, seconds=JOB_TOTALS.c.seconds + seconds)
+    )
 
 
 def forget_old(connection: Connection, kept_max: int) -> None:
@@ -212,8 +215,10 @@ def begin_totals(connection: Connection, kind: str) -> None:
 
     For Prometheus, a counter that first appears as 1 has not risen.
     """
-    rows = [{"kind": kind, "state": state, "n": 0, "seconds": 0.0} for state in sorted(ENDED)]
-    connection.execute(insert_new(connection, JOB_TOTALS), rows)
+    connection.execute(
+        insert_new(connection, JOB_TOTALS),
+        [{"kind": kind, "state": state, "n": 0, "seconds": 0.0} for state in sorted(ENDED)],
+    )
 
 
 def take_turns(connection: Connection) -> None:

@@ -306,14 +306,18 @@ class Jobs:
                     f"job {row.id}: expected one that failed or was cancelled, found it {row.state}"
                 )
             self._check_room(connection)
-            cleared = {
-                "started": None,
-                "ended": None,
-                "error": None,
-                "error_code": None,
-                "progress": None,
-            }
-            change(connection, row.id, state="queued", attempts=0, cancel_asked=False, **cleared)
+            change(
+                connection,
+                row.id,
+                state="queued",
+                attempts=0,
+                cancel_asked=False,
+                started=None,
+                ended=None,
+                error=None,
+                error_code=None,
+                progress=None,
+            )
             return job_of(find(connection, job_id))
 
     def _check_room(self, connection: Connection) -> None:

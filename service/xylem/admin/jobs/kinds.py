@@ -179,8 +179,12 @@ def parameter_schemas() -> dict[str, Any]:
                 "about": spec.about,
                 "parameters": spec.parameters.model_json_schema(),
             }
-    features = {kind: parameters.model_json_schema() for kind, parameters in PARAMETERS.items()}
-    return {"trainers": trainers, "features": features}
+    return {
+        "trainers": trainers,
+        "features": {
+            kind: parameters.model_json_schema() for kind, parameters in PARAMETERS.items()
+        },
+    }
 
 
 def _field(fault: BadInput) -> str:

@@ -98,12 +98,11 @@ class Leases:
             except ClaimLost:
                 return "lost"
             progress_json = None if progress is None else json.dumps(progress._asdict())
-            lease = (
+            connection.execute(
                 update(JOBS)
                 .where(JOBS.c.id == row.id)
                 .values(lease_until=self._lease_end(connection))
             )
-            connection.execute(lease)
             if progress_json not in (None, row.progress):  # it has changed
                 change(connection, row.id, progress=progress_json)
             return "cancel" if row.cancel_asked else "go on"

@@ -73,8 +73,11 @@ def promote_if(
         takes_vectors = featurizer_of(opened).vector_numbers > 0
         read_columns = columns if takes_vectors else columns._replace(vector="", vectors=())
         labelled = read_labelled(opened, valid, report, read_columns)
-        figures = valid_figures(opened, labelled, context.threads, report, tuned).metrics
-        return Measured(figures, labelled.rows_learnt(opened)[0], tuple(labelled.remarks(opened)))
+        return Measured(
+            valid_figures(opened, labelled, context.threads, report, tuned).metrics,
+            labelled.rows_learnt(opened)[0],
+            tuple(labelled.remarks(opened)),
+        )
 
     new = measure(version) if rule.conditions else Measured({})
     for _ in range(ROUNDS_MAX):

@@ -131,10 +131,13 @@ class Schedules:
     def schedules(self) -> list[dict[str, Any]]:
         """Return all schedules, the oldest first."""
         with self._database.read() as connection:
-            rows = connection.execute(
-                select(SCHEDULES).order_by(SCHEDULES.c.created, SCHEDULES.c.id)
-            ).all()
-            return [_facts(connection, row) for row in rows if self._sees(row)]
+            return [
+                _facts(connection, row)
+                for row in connection.execute(
+                    select(SCHEDULES).order_by(SCHEDULES.c.created, SCHEDULES.c.id)
+                ).all()
+                if self._sees(row)
+            ]
 
     def _sees(self, row: Row[Any]) -> bool:
         return self.jobs.sees(row.model, json.loads(row.request))
@@ -179,12 +182,11 @@ class Schedules:
             next_time(recipe.cron, 0.0)  # a line that never comes is refused before anything moves
         with self._database.write() as connection:
             connection.execute(delete(RECIPES).where(RECIPES.c.model == model))
-            row = {
-                "model": model,
-                "recipe": recipe.model_dump_json(),
-                "changed": now(connection),
-            }
-            connection.execute(insert(RECIPES).values(row))
+            connection.execute(
+                insert(RECIPES).values(
+                    model=model, recipe=recipe.model_dump_json(), changed=now(connection)
+                )
+            )
             connection.execute(
                 delete(SCHEDULES).where((SCHEDULES.c.kind == LEARN) & (SCHEDULES.c.model == model))
             )

@@ -139,10 +139,8 @@ def publish(
     if request.thresholds is not None:
         assert valid is not None
         thresholds = ThresholdDatabase(context.database)
-        is_tuned = (
-            patiently(lambda: thresholds.load(request.model, version, manifest.digest)) is not None
-        )
-        if not is_tuned:  # else an earlier run, or feedback, has set thresholds
+        # else an earlier run, or feedback, has set thresholds
+        if patiently(lambda: thresholds.load(request.model, version, manifest.digest)) is None:
 
             def on_keep(connection: Connection, _: dict[str, Any]) -> None:
                 files.check()
@@ -233,8 +231,14 @@ def _read_rows(context: JobContext, files: WatchedFiles, request: PublishingJob)
         data, held_out = join_sources(context, files, request, columns_of_version)
         valid = held_out or valid
     if request.split is not None:
-        split = request.split, request.seed, context.on_progress, columns_of_version
-        data, valid = split_lines(data, context.work, *split)
+        data, valid = split_lines(
+            data,
+            context.work,
+            request.split,
+            request.seed,
+            context.on_progress,
+            columns_of_version,
+        )
     return _Rows(data, valid, columns._replace(encoding=""))
 
 
@@ -351,13 +355,15 @@ def combine(context: JobContext, request: CombineJob) -> dict[str, Any]:
     figures = publish(context, request, _combine)
     if request.vocabulary is not None and context.store.label_info(request.model) is None:
         # an earlier run was killed before it stored the label info, or somebody has removed it
-        info = read_label_info(
-            context.data.path_of(request.vocabulary, "vocabulary"),
-            request.by or URI,
-            request.language,
-            first_name=request.first_name,
+        context.store.put_label_info(
+            request.model,
+            read_label_info(
+                context.data.path_of(request.vocabulary, "vocabulary"),
+                request.by or URI,
+                request.language,
+                first_name=request.first_name,
+            ),
         )
-        context.store.put_label_info(request.model, info)
     return figures
 
 

@@ -102,7 +102,7 @@ class Worker:
             directory = make_directory(self.settings.store, job.id)
             job_log = BoundedLog(directory, self.settings.limits.job_log_bytes_max)
             _write(job_log, "started", attempt=job.attempts, worker=self.name)
-            process = JobProcess(
+            outcome = JobProcess(
                 claim=claim,
                 settings=self.settings,
                 directory=directory,
@@ -110,8 +110,7 @@ class Worker:
                 tell=partial(self._renew, claim),
                 on_phase=span.note,
                 module=self.module,
-            )
-            outcome = process.run(stopping)
+            ).run(stopping)
             _write(job_log, outcome.end, detail=outcome.error)
         except OSError as error:  # the store is full or gone, or no process can be started
             fault = (

@@ -28,10 +28,11 @@ def split_facts(change: AliasChange) -> dict[str, Any]:
 
 def history_facts(model: str, move: Move) -> dict[str, Any]:
     """Return the JSON of a move; its time is RFC 3339."""
-    time_text = datetime.datetime.fromtimestamp(move.at, datetime.UTC).strftime(
-        "%Y-%m-%dT%H:%M:%SZ"
-    )
-    return {**move._asdict(), "model": model, "at": time_text}
+    return {
+        **move._asdict(),
+        "model": model,
+        "at": datetime.datetime.fromtimestamp(move.at, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
 
 
 def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:

@@ -111,13 +111,19 @@ async def show_usage(
 
     They are written some seconds later. Hours are those of UTC.
     """
-    lines = await services.admin_work.run(
-        partial(services.ring.usage.read, sees=who(request).sees),
-        query.begin,
-        query.end,
-        query.groups,
+    return UsageList(
+        usage=[
+            UsageLine(**line)
+            for line in (
+                await services.admin_work.run(
+                    partial(services.ring.usage.read, sees=who(request).sees),
+                    query.begin,
+                    query.end,
+                    query.groups,
+                )
+            )
+        ]
     )
-    return UsageList(usage=[UsageLine(**line) for line in lines])
 
 
 @router.get("/audit", summary="The audit log")
@@ -128,5 +134,11 @@ async def show_audit(
 
     The newest entries come first. Reads are not logged.
     """
-    entries = await services.admin_work.run(services.audit.page, query.before, query.limit)
-    return AuditPage(entries=[AuditFacts(**entry.facts()) for entry in entries])
+    return AuditPage(
+        entries=[
+            AuditFacts(**entry.facts())
+            for entry in (
+                await services.admin_work.run(services.audit.page, query.before, query.limit)
+            )
+        ]
+    )

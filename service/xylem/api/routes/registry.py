@@ -149,11 +149,16 @@ async def show_history(
 
     Each tells who moved which alias, when, from which version to which, why, and by which job.
     """
-    moves = await services.admin_work.run(
-        services.registry.history, model, query.alias, query.before, query.limit
-    )
     return History(
-        model=model, changes=[AliasChanged(**history_facts(model, move)) for move in moves]
+        model=model,
+        changes=[
+            AliasChanged(**history_facts(model, move))
+            for move in (
+                await services.admin_work.run(
+                    services.registry.history, model, query.alias, query.before, query.limit
+                )
+            )
+        ],
     )
 
 

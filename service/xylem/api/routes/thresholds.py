@@ -109,9 +109,12 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
     waits for it, at most for an hour. To submit the job without waiting, use
     `threshold-tuning-jobs`.
     """
-    body = await services.admin_work.read(parse_json, await read_body(request), services.limits)
     job_request = await services.admin_work.run(
-        _check_tuning, body, model, services.jobs.seen_by(who(request)), services.limits
+        _check_tuning,
+        await services.admin_work.read(parse_json, await read_body(request), services.limits),
+        model,
+        services.jobs.seen_by(who(request)),
+        services.limits,
     )
     version = job_request.get("version")
     served = await services.live.find(model, str(DEFAULT_ALIAS if version is None else version))

@@ -203,14 +203,17 @@ class FeedbackWriter:
                     )
                     counting.log()
                     # not strict: events that are not stored as rows have no lines
-                    training_rows = {
-                        key: line
-                        for key, line, result in zip(
-                            events.keys, events.lines, results, strict=False
-                        )
-                        if line and result == "applied"
-                    }
-                    add_rows(connection, live.model, training_rows)
+                    add_rows(
+                        connection,
+                        live.model,
+                        {
+                            key: line
+                            for key, line, result in zip(
+                                events.keys, events.lines, results, strict=False
+                            )
+                            if line and result == "applied"
+                        },
+                    )
             except BaseException:
                 if counting is not None:
                     counting.undo()

@@ -52,13 +52,15 @@ def choose_start(
         thresholds = replay(estimates, truth, bounds, start)
         return 100.0 * count_at(estimates, truth, thresholds).macro_f(empty)
 
-    starts = [
-        reading._replace(a=a, b=a * ratio)
-        for a in A_GRID
-        if a <= max(A_ALWAYS, len(estimates.ptr) - 1)
-        for ratio in RATIO_GRID
-    ]
-    return max(starts, key=macro_f)
+    return max(
+        [
+            reading._replace(a=a, b=a * ratio)
+            for a in A_GRID
+            if a <= max(A_ALWAYS, len(estimates.ptr) - 1)
+            for ratio in RATIO_GRID
+        ],
+        key=macro_f,
+    )
 
 
 def replay(estimates: Estimates, truth: LabelRows, bounds: F32, start: Start) -> F32:

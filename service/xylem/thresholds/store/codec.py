@@ -212,13 +212,15 @@ def _unpacked(packed: bytes, n_bytes: int, expected: str) -> bytes:
 
 def encode_deltas(deltas: Deltas) -> bytes:
     """Encode the changes of a block of feedback."""
-    arrays = (
-        deltas.labels.astype("<i4"),
-        deltas.thresholds.astype("<f4"),
-        deltas.hits.astype("<u2"),
-        deltas.marks.astype("<u2"),
+    return b"".join(
+        array.tobytes()
+        for array in (
+            deltas.labels.astype("<i4"),
+            deltas.thresholds.astype("<f4"),
+            deltas.hits.astype("<u2"),
+            deltas.marks.astype("<u2"),
+        )
     )
-    return b"".join(array.tobytes() for array in arrays)
 
 
 def decode_deltas(data: bytes, n_labels: int) -> Deltas:

@@ -199,10 +199,14 @@ def all_heads(connection: Connection) -> list[Head]:
 
 def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change] | None:
     """Return the changes after `epoch` up to the head's, in order; None if some are missing."""
-    query = select(LOG.c.epoch, LOG.c.kind, LOG.c.payload, LOG.c.created_at, LOG.c.sums).where(
-        LOG.c.version_id == head.id, LOG.c.epoch > epoch, LOG.c.epoch <= head.epoch
-    )
-    changes = [Change(*row) for row in connection.execute(query.order_by(LOG.c.epoch))]
+    changes = [
+        Change(*row)
+        for row in connection.execute(
+            select(LOG.c.epoch, LOG.c.kind, LOG.c.payload, LOG.c.created_at, LOG.c.sums)
+            .where(LOG.c.version_id == head.id, LOG.c.epoch > epoch, LOG.c.epoch <= head.epoch)
+            .order_by(LOG.c.epoch)
+        )
+    ]
     return changes if len(changes) == head.epoch - epoch else None
 
 

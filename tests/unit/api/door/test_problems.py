@@ -89,8 +89,12 @@ def test_no_parameter_of_a_route_is_refused_by_the_framework() -> None:
     ("method", "path", "detail"),
     [
         ("GET", "/nothing", "expected a route of /docs, found GET /nothing"),
-        ("GET", "/v1/models/m/feedback", "expected POST, found GET /v1/models/m/feedback"),
-        ("DELETE", "/v1/models/m/feedback", "expected POST, found DELETE /v1/models/m/feedback"),
+        ("GET", "/v1/models/m/predict", "expected POST, found GET /v1/models/m/predict"),
+        (
+            "DELETE",
+            "/v1/models/m/feedback",
+            "expected GET, POST, found DELETE /v1/models/m/feedback",
+        ),
     ],
 )
 def test_what_was_expected_is_told(
