@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Self
 
+from xylem.base.errors import BadData
+
 
 class RowPlace(NamedTuple):
     """A row, as a user finds it.
@@ -85,6 +87,12 @@ class DataReport(NamedTuple):
     findings: list[Finding]
     without_fields: dict[str, int]
     weight: float | None = None
+
+    def note(self, finding: Finding, *, strict: bool = False) -> None:
+        """Add a finding of a workflow. Raises BadData if findings are refused."""
+        self.findings.append(finding)
+        if strict:
+            raise BadData(f"{self.source}: {finding}")
 
     def as_json(self) -> dict[str, Any]:
         """Return the keys of `data` in reports."""

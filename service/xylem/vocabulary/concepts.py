@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base import BadData, BadParameter, offsets
+from xylem.base import BadData, BadParameter, Finding, offsets
 from xylem.datasets import DataFile, read_subjects
 from xylem.vocabulary.trie import Lists
 from xylem_store import I32, NAME, NOTATION, U8, UNDETERMINED, URI, Subject, is_language
@@ -37,6 +37,7 @@ class Concepts(NamedTuple):
     related   the concepts beside each concept, in the same form
     retired   keys of deprecated concepts, which are not among the n: such labels are never
               suggested
+    findings  on their file
     """
 
     keys: list[str]
@@ -46,6 +47,7 @@ class Concepts(NamedTuple):
     broader: Lists
     related: Lists
     retired: frozenset[str] = frozenset()
+    findings: tuple[Finding, ...] = ()
 
     def placed(self, labels: Sequence[str]) -> Concepts:
         """Return the same concepts, numbered by their positions in `labels`.
@@ -88,10 +90,9 @@ def read_concepts(
     file = DataFile(path)
     try:
         subjects = read_subjects(file, language, first_name=first_name).subjects
-        concepts = concepts_of(subjects, language, key_kind)
+        return concepts_of(subjects, language, key_kind)._replace(findings=tuple(file.findings))
     except ValueError as error:
         raise file.fault(None, str(error)) from None
-    return concepts
 
 
 def concepts_of(

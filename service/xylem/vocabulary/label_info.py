@@ -1,14 +1,20 @@
 """Read a vocabulary's file as label info."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from xylem.base import BadParameter
-from xylem.datasets import DataFile, read_subjects
+from xylem.base import BadParameter, DataReport, Finding
+from xylem.datasets import WORKFLOW_FINDINGS, DataFile, read_subjects
 from xylem_store import NAME, URI, BadNames, LabelInfo, build_label_info, is_language
 
 
 def read_label_info(
-    path: Path, key_kind: str = URI, language: str | None = None, *, first_name: bool = False
+    path: Path,
+    key_kind: str = URI,
+    language: str | None = None,
+    *,
+    first_name: bool = False,
+    findings: list[Finding] | None = None,
 ) -> LabelInfo:
     """Return the label info of a file; its suffix tells the format (.gz may follow).
 
@@ -16,6 +22,7 @@ def read_label_info(
               names
     language  of the names for a request that names no language; for a .tsv file, that of its names
     first_name  as `read_subjects` takes it
+    findings    gets the findings on the file
 
     Raises BadData, which names the file and, for a table, the line; and BadParameter.
     """
@@ -25,6 +32,8 @@ def read_label_info(
         )
     file = DataFile(path)
     vocabulary = read_subjects(file, language, first_name=first_name)
+    if findings is not None:
+        findings += file.findings
     column = key_kind if key_kind in ("uri", "notation") else f"{NAME}{key_kind}"
     try:
         return build_label_info(vocabulary.subjects, column, language)
@@ -34,3 +43,23 @@ def read_label_info(
         line = vocabulary.lines[error.index] if vocabulary.lines else None
         subject_prefix = f"<{vocabulary.subjects[error.index].uri[:120]}>: "
         raise file.fault(line, f"{subject_prefix}{error.fault}") from None
+
+
+NAMES_QUOTED = 3  # how many labels without a concept a finding names
+
+
+def note_without_concept(
+    report: DataReport | None, labels: Sequence[str], n_labels: int, *, strict: bool
+) -> None:
+    """Add the finding that labels of rows are no concepts of a vocabulary, if some are none.
+
+    report    on the rows; None: they were not counted
+    labels    those without a concept
+    n_labels  number of all labels of the rows
+
+    Raises BadData if findings are refused.
+    """
+    if labels and report is not None:
+        names = ", ".join(f"{name!r:.60}" for name in labels[:NAMES_QUOTED])
+        finding = WORKFLOW_FINDINGS["labels-without-concept"]
+        report.note(finding.about(n=len(labels), n_labels=n_labels, names=names), strict=strict)

@@ -157,7 +157,7 @@ def _note_never_answered(model: Model, labelled: Labelled, allowed: U8 | None) -
     never = labelled.never_answered(model, allowed).tolist()
     if never and labelled.report is not None:
         names = ", ".join(repr(name_of(model.labels, label)) for label in never[:EXAMPLES])
-        labelled.report.findings.append(
+        labelled.report.note(
             WORKFLOW_FINDINGS["labels-never-answered"].about(
                 n=len(never), n_labels=len(np.unique(labelled.labels.indices)), names=names
             )

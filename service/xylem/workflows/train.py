@@ -11,6 +11,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from xylem.base import (
     Crew,
     DataReport,
@@ -29,7 +31,7 @@ from xylem.trainers import (
     TrainingSet,
     fit,
 )
-from xylem.vocabulary import check_installed, rerank
+from xylem.vocabulary import check_installed, note_without_concept, rerank
 from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
 from xylem.workflows.encoding import with_encoder
 from xylem.workflows.evaluate import note_on, valid_figures
@@ -43,6 +45,7 @@ from xylem.workflows.going_on import (
     rows_of_passes,
     rows_with_new_labels,
 )
+from xylem.workflows.label_info import with_label_info
 from xylem.workflows.labelled import note_repeated_rows, read_labelled, read_labelled_with
 from xylem.workflows.prepared import (
     PreparedRows,
@@ -60,12 +63,15 @@ from xylem_store import (
     REPORT,
     Draft,
     EncoderArrays,
+    LabelInfo,
     Store,
     StoreError,
     TrainerInfo,
     check_model,
+    find_names,
     json_array,
     model_of,
+    name_of,
     origin_arrays,
     parent_of,
     parse_named,
@@ -88,7 +94,8 @@ def plan_of(request: TrainRequest, continuation: GoingOn | None) -> list[Step]:
         rows_and_trees = [read_rows_with_new_labels, read_valid, grow_trees]
     else:
         rows_and_trees = [read_other_rows, read_valid, grow_trees]
-    return [*rows_and_trees, *FINISH, rank_candidates, publish, store_thresholds]
+    read, *others = rows_and_trees
+    return [read, note_concepts, *others, *FINISH, rank_candidates, publish, store_thresholds]
 
 
 def train_and_publish(
@@ -97,10 +104,12 @@ def train_and_publish(
     request: TrainRequest,
     on_progress: OnProgress = no_progress,
     database: ThresholdDatabase | None = None,
+    label_info: LabelInfo | None = None,
 ) -> TrainReport:
     """Train on a data file and publish the result as the model's next version.
 
-    database  for a request with thresholds, which are found beside the training and stored there
+    database    for a request with thresholds, which are found beside the training and stored there
+    label_info  becomes that of the model; None: it keeps its own, if it has one
 
     `train_seconds` are the trainer's alone, without reading the file and making features of it; on
     a stream they are all but publishing. Raises BadInput for what cannot be trained on, StoreError
@@ -139,10 +148,11 @@ def train_and_publish(
             model=model,
             database=database,
             continuation=continuation or MADE_LATER,
+            label_info=label_info or store.label_info(model),
         )
         for step in plan_of(request, continuation):
             work = step(work)
-    return TrainReport(
+    report = TrainReport(
         model=work.model,
         version=work.manifest.version,
         trainer=work.request.trainer,
@@ -159,6 +169,7 @@ def train_and_publish(
         rerank=work.rerank_report,
         grown=work.grown,
     )
+    return report if label_info is None else with_label_info(store, report, label_info)
 
 
 def train_dataset(
@@ -227,6 +238,29 @@ def read_rows_with_new_labels(work: TrainingWork) -> TrainingWork:
 def read_other_rows(work: TrainingWork) -> TrainingWork:
     """Read other rows, whose labels the version has learnt."""
     return replace(work, source=other_rows(work.continuation.base, work.request, work.on_progress))
+
+
+def _note_concepts(work: TrainingWork) -> TrainingWork:
+    """Add the finding that labels of the rows have no concept in the label info, if some have."""
+    assert work.label_info is not None
+    names = work.source.names
+    ids = np.flatnonzero(find_names(work.label_info.keys, names.utf8, names.offsets) < 0)
+    note_without_concept(
+        work.source.report,
+        [name_of(names, label) for label in ids.tolist()],
+        names.n_names,
+        strict=work.request.columns.strict,
+    )
+    return work
+
+
+# Labels of rows in memory are known before the training, others after it.
+note_concepts = when(lambda work: work.label_info is not None and work.source.reads == "rows")(
+    _note_concepts
+)
+note_concepts_late = when(lambda work: work.label_info is not None and work.source.reads != "rows")(
+    _note_concepts
+)
 
 
 @when(lambda work: work.request.valid is not None and work.source.reads == "rows")
@@ -427,6 +461,7 @@ def calibrate(work: TrainingWork) -> TrainingWork:
 # The steps that make a draft of trees, in every plan.
 FINISH: tuple[Step, ...] = (
     make_draft,
+    note_concepts_late,
     read_valid_late,
     measure,
     describe,
