@@ -10,14 +10,12 @@ encoder elsewhere, which can be missing.
 without a name, which no version has any more, are removed before the next write.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from numpy.typing import NDArray
 
@@ -47,10 +45,10 @@ class EncoderArrays(NamedTuple):
     model: U8
     tokenizer: U8
 
-    @staticmethod
-    def among(arrays: Mapping[str, NDArray[Any]]) -> EncoderArrays:
+    @classmethod
+    def among(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Return the arrays of the encoder among those of a version. Raises Corrupt."""
-        return EncoderArrays(*(take(arrays, name, "uint8", (None,)) for name in ENCODER_NAMES))
+        return cls(*(take(arrays, name, "uint8", (None,)) for name in ENCODER_NAMES))
 
     @property
     def by_name(self) -> dict[str, NDArray[Any]]:

@@ -1,7 +1,5 @@
 """What a reader has understood of a data file: counts, frequent labels, and findings."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Self
@@ -113,8 +111,8 @@ class DataReport(NamedTuple):
             "without_fields": self.without_fields,
         }
 
-    @staticmethod
-    def result_of(reports: Iterable[DataReport | None]) -> dict[str, Any]:
+    @classmethod
+    def result_of(cls, reports: Iterable[Self | None]) -> dict[str, Any]:
         """Return `data` of the first report, and the `findings` of all, for a result."""
         counted = [report for report in reports if report is not None]
         return (

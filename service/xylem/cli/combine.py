@@ -8,6 +8,7 @@ from typer import Option
 
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import (
+    complain,
     mebibytes,
     print_facts,
     print_json,
@@ -195,6 +196,8 @@ def vocabulary(
     model_store = store_to_publish(store, "xylem models vocabulary")
     request = VocabularyRequest(file, language, by, first_name)
     report = set_vocabulary(model_store, name, reference, request)
+    for finding in report.findings:
+        complain(f"warning: {file.name}: {finding['message']} ({finding['code']})")
     line = (
         f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "
         "labels added, "

@@ -21,7 +21,6 @@ from xylem.cli.options import DEFAULT_STORE, Json, Model, ModelName, StoreDir
 from xylem.cli.places import open_model, store_at
 
 if TYPE_CHECKING:
-    from xylem.base import Finding
     from xylem.workflows import Attached
     from xylem_store import LabelInfo
 
@@ -57,11 +56,13 @@ def read_vocabulary(
     """Read a vocabulary as label info, and complain of what is doubtful in it."""
     from xylem.vocabulary import read_label_info
 
-    findings: list[Finding] = []
-    info = read_label_info(file, by, language, first_name=first_name, findings=findings)
-    for finding in findings:
-        complain(f"warning: {file.name}: {finding}")
-    return info
+    return read_label_info(
+        file,
+        by,
+        language,
+        first_name=first_name,
+        on_finding=lambda finding: complain(f"warning: {file.name}: {finding}"),
+    )
 
 
 @app.command("label-info")

@@ -55,6 +55,9 @@ GROUP_BYTES_MAX = 1 << 30
 GROUP_RATIO_MAX = 16
 
 
+_WITH_LENGTH = (str, list)  # a union of both would be made anew for each cell
+
+
 def check_installed() -> None:
     """Raise BadParameter unless pyarrow, which reads Parquet, is installed."""
     try:
@@ -163,7 +166,7 @@ class ParquetTable:
                     number += 1
                     # the length of a list counts too: a list of empty strings may be long
                     if (
-                        sum(len(cell) for cell in cells if isinstance(cell, str | list))
+                        sum([len(cell) for cell in cells if isinstance(cell, _WITH_LENGTH)])
                         > LINE_BYTES_MAX
                     ):
                         raise self._file.fault(

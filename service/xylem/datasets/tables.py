@@ -70,7 +70,8 @@ def table_rows(
         if isinstance(table, ParquetTable):
             table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
         rows = table.rows(names)
-        places = slice(len(text_names), len(text_names) + len(label_names))
+        n_texts = len(text_names)
+        places = slice(n_texts, n_texts + len(label_names))
         are_flags = False
         if columns.label_columns and with_labels:
             first_rows = list(islice(rows, ROWS))
@@ -81,13 +82,15 @@ def table_rows(
             labels: list[Any] = (
                 _flagged(file, line, label_names, cells[places])
                 if are_flags
+                else _labels(cells[n_texts], columns.separator, is_uris)
+                if len(label_names) == 1
                 else [
                     label
                     for cell in cells[places]
                     for label in _labels(cell, columns.separator, is_uris)
                 ]
             )
-            text = join(columns.texts, cells[: len(text_names)])
+            text = join(columns.texts, cells[:n_texts])
             key = ("" if cells[-1] is None else cells[-1]) if columns.join else None
             yield TextRow(line, text, labels, key, number_in(cells[-1]) if columns.weight else None)
 

@@ -1,11 +1,9 @@
 """The concepts of a vocabulary, which can be a model's labels, with their names and neighbours."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -49,7 +47,7 @@ class Concepts(NamedTuple):
     retired: frozenset[str] = frozenset()
     findings: tuple[Finding, ...] = ()
 
-    def placed(self, labels: Sequence[str]) -> Concepts:
+    def placed(self, labels: Sequence[str]) -> Self:
         """Return the same concepts, numbered by their positions in `labels`.
 
         A label that is not a concept has no names and no neighbours. Raises BadData for a concept

@@ -1,6 +1,6 @@
 """Read a vocabulary's file as label info."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from xylem.base import BadParameter, DataReport, Finding
@@ -14,7 +14,7 @@ def read_label_info(
     language: str | None = None,
     *,
     first_name: bool = False,
-    findings: list[Finding] | None = None,
+    on_finding: Callable[[Finding], None] = lambda finding: None,
 ) -> LabelInfo:
     """Return the label info of a file; its suffix tells the format (.gz may follow).
 
@@ -22,7 +22,7 @@ def read_label_info(
               names
     language  of the names for a request that names no language; for a .tsv file, that of its names
     first_name  as `read_subjects` takes it
-    findings    gets the findings on the file
+    on_finding  is called with each finding on the file
 
     Raises BadData, which names the file and, for a table, the line; and BadParameter.
     """
@@ -32,8 +32,8 @@ def read_label_info(
         )
     file = DataFile(path)
     vocabulary = read_subjects(file, language, first_name=first_name)
-    if findings is not None:
-        findings += file.findings
+    for finding in file.findings:
+        on_finding(finding)
     column = key_kind if key_kind in ("uri", "notation") else f"{NAME}{key_kind}"
     try:
         return build_label_info(vocabulary.subjects, column, language)

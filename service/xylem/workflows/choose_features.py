@@ -4,14 +4,12 @@ vectors beside them, or of a field.
 That is `features.kind=auto`, `vectors.weight=auto`, and `--text-column NAME=auto`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -123,9 +121,9 @@ class _TrialRows(NamedTuple):
     training: Dataset
     held_out: Dataset
 
-    def map(self, change: Callable[[Dataset], Dataset]) -> _TrialRows:
+    def map(self, change: Callable[[Dataset], Dataset]) -> Self:
         """Return both parts changed."""
-        return _TrialRows(change(self.training), change(self.held_out))
+        return self._replace(training=change(self.training), held_out=change(self.held_out))
 
     def choice(self, chosen: Tried, plain: Tried, tried: list[Tried]) -> FeatureChoice:
         """Return what is reported of a choice among the candidates that were tried on the rows.
@@ -163,9 +161,12 @@ def choose_features(
 
     def attempt(candidate: str, lead: int) -> None:
         on_progress("choose features", len(outcomes), n_trials)
-        name = f"{candidate}, first {lead} words {LEAD_WEIGHT} times" if lead else candidate
         outcomes[candidate, lead] = _try_features(
-            name, _parameters(candidate, lead, auto), rows, seed, crew
+            f"{candidate}, first {lead} words {LEAD_WEIGHT} times" if lead else candidate,
+            _parameters(candidate, lead, auto),
+            rows,
+            seed,
+            crew,
         )
 
     for lead in LEADS:
@@ -350,8 +351,13 @@ def _try_features(
         featurizer.transform_with_vectors([text], vector)
         seconds.append(time.perf_counter() - start)
     features_us = 1e6 * median(seconds)
-    total_us = round(features_us + search_us, 1)
-    return Tried(name, round(precision, 2), total_us, round(features_us, 1), featurizer.n_features)
+    return Tried(
+        features=name,
+        precision=round(precision, 2),
+        us_per_row=round(features_us + search_us, 1),
+        features_us=round(features_us, 1),
+        n_features=featurizer.n_features,
+    )
 
 
 def trial_model(trained: Trained, n_labels: int, n_features: int, trainer: str = TRAINER) -> Model:

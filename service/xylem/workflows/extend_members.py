@@ -68,8 +68,12 @@ def extend_members(
             "extend: expected a member that can learn new labels, found none: "
             + "; ".join(warnings)
         )
-    report = {"extended": grown, **({"warnings": warnings} if warnings else {})}
-    draft = with_members(base, members, first_rows, report)
+    draft = with_members(
+        base,
+        members,
+        first_rows,
+        {"extended": grown, **({"warnings": warnings} if warnings else {})},
+    )
     seconds = time.perf_counter() - start
     metrics: Mapping[str, float] = {}
     if request.valid is not None:

@@ -340,10 +340,14 @@ def _concepts(old: Model | None, work: LearnWork) -> dict[str, Any]:
     """Return how many concepts were learnt, are new, or are found by their names alone."""
     names = all_names(work.draft.labels)
     learnt = _with_rows(names, work.draft.extra)
-    learnt_before = set() if old is None else _with_rows(all_names(old.labels), old.arrays)
-    new_names = sorted(learnt - learnt_before)
-    rows = (*work.rows.documents, *work.rows.judges, *work.rows.corrections)
-    unanswered = {label for row in rows for label in row.labels}.difference(names)
+    new_names = sorted(
+        learnt - (set() if old is None else _with_rows(all_names(old.labels), old.arrays))
+    )
+    unanswered = {
+        label
+        for row in (*work.rows.documents, *work.rows.judges, *work.rows.corrections)
+        for label in row.labels
+    }.difference(names)
     return {
         "learnt": len(learnt),
         "new": len(new_names),

@@ -8,6 +8,7 @@ hold.
 
 import resource
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -240,6 +241,17 @@ def read_other_rows(work: TrainingWork) -> TrainingWork:
     return replace(work, source=other_rows(work.continuation.base, work.request, work.on_progress))
 
 
+def early_and_late(applies: Callable[[TrainingWork], bool], step: Step) -> tuple[Step, Step]:
+    """Return a step that needs the labels and features of the rows, twice; one of them applies.
+
+    Rows in memory have them before the training, others after it.
+    """
+    return (
+        when(lambda work: applies(work) and work.source.reads == "rows")(step),
+        when(lambda work: applies(work) and work.source.reads != "rows")(step),
+    )
+
+
 def _note_concepts(work: TrainingWork) -> TrainingWork:
     """Add the finding that labels of the rows have no concept in the label info, if some have."""
     assert work.label_info is not None
@@ -254,18 +266,13 @@ def _note_concepts(work: TrainingWork) -> TrainingWork:
     return work
 
 
-# Labels of rows in memory are known before the training, others after it.
-note_concepts = when(lambda work: work.label_info is not None and work.source.reads == "rows")(
-    _note_concepts
-)
-note_concepts_late = when(lambda work: work.label_info is not None and work.source.reads != "rows")(
-    _note_concepts
+note_concepts, note_concepts_late = early_and_late(
+    lambda work: work.label_info is not None, _note_concepts
 )
 
 
-@when(lambda work: work.request.valid is not None and work.source.reads == "rows")
-def read_valid(work: TrainingWork) -> TrainingWork:
-    """Read the validation file before the training, as the features are known."""
+def _read_valid(work: TrainingWork) -> TrainingWork:
+    """Read the validation file."""
     assert work.request.valid is not None
     source = work.source
     valid = read_labelled_with(
@@ -278,6 +285,11 @@ def read_valid(work: TrainingWork) -> TrainingWork:
     )
     note_repeated_rows(source.digests, valid, strict=work.request.columns.strict)
     return replace(work, valid=valid)
+
+
+read_valid, read_valid_late = early_and_late(
+    lambda work: work.request.valid is not None, _read_valid
+)
 
 
 @when(lambda work: work.database is not None)
@@ -354,15 +366,6 @@ def make_draft(work: TrainingWork) -> TrainingWork:
         },
     )
     return replace(work, draft=draft, trial=model_of(draft))
-
-
-@when(lambda work: work.request.valid is not None and work.valid is None)
-def read_valid_late(work: TrainingWork) -> TrainingWork:
-    """Read the validation file after the training, which has found the labels and features."""
-    assert work.request.valid is not None
-    valid = read_labelled(work.trial, work.request.valid, work.on_progress, work.request.columns)
-    note_repeated_rows(work.source.digests, valid, strict=work.request.columns.strict)
-    return replace(work, valid=valid)
 
 
 @when(lambda work: work.valid is not None)

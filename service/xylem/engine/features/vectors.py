@@ -5,8 +5,6 @@ mean that of the training rows, and P are their first principal components. The 
 have the last ids of the model. Every row has all of them, also those that are 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -58,6 +56,30 @@ BESIDE_TEXTS = "given"
 BY_ENCODER = "encoder"
 
 
+@dataclass(frozen=True)
+class TextEncoder:
+    """A sentence encoder as a version has it.
+
+    name                its name in the store that the version was trained in
+    prefix, max_tokens  as in VectorParameters
+    """
+
+    name: str
+    arrays: EncoderArrays
+    prefix: str
+    max_tokens: int
+
+    def workspace(self) -> Any:
+        """Return the encoder, which all threads share. Raises BadParameter without its library."""
+        return load_extra("encoder").open_encoder(self.arrays, self.prefix, self.max_tokens)
+
+    def run(self, texts: Sequence[str], encoder: Any, stop: U8 | None = None) -> F32:
+        """Return the vectors of texts, float32[n, numbers], each encoded alone."""
+        return np.array([encoder.encode(text) for text in texts], np.float32).reshape(
+            len(texts), encoder.dims
+        )
+
+
 class VectorParameters(Parameters):
     """Parameters of vectors beside the features of texts."""
 
@@ -87,30 +109,6 @@ class VectorParameters(Parameters):
     def encoder(self, name: str, arrays: EncoderArrays) -> TextEncoder:
         """Return an encoder that reads texts as these parameters say."""
         return TextEncoder(name, arrays, self.prefix, self.max_tokens)
-
-
-@dataclass(frozen=True)
-class TextEncoder:
-    """A sentence encoder as a version has it.
-
-    name                its name in the store that the version was trained in
-    prefix, max_tokens  as in VectorParameters
-    """
-
-    name: str
-    arrays: EncoderArrays
-    prefix: str
-    max_tokens: int
-
-    def workspace(self) -> Any:
-        """Return the encoder, which all threads share. Raises BadParameter without its library."""
-        return load_extra("encoder").open_encoder(self.arrays, self.prefix, self.max_tokens)
-
-    def run(self, texts: Sequence[str], encoder: Any, stop: U8 | None = None) -> F32:
-        """Return the vectors of texts, float32[n, numbers], each encoded alone."""
-        return np.array([encoder.encode(text) for text in texts], np.float32).reshape(
-            len(texts), encoder.dims
-        )
 
 
 class Tail(NamedTuple):

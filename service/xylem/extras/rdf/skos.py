@@ -183,9 +183,10 @@ def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any]
     except (BadData, MemoryError):
         raise
     except Exception as error:  # rdflib raises a dozen classes without a common base
-        message = " ".join(str(error).split())[:200] or type(error).__name__
         raise file.fault(
-            None, f"expected RDF ({kind}), found what does not parse: {message}"
+            None,
+            f"expected RDF ({kind}), found what does not parse: "
+            f"{' '.join(str(error).split())[:200] or type(error).__name__}",
         ) from None
 
 
