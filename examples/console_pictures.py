@@ -1,12 +1,14 @@
 """Make the pictures of docs/console.md from the running page: `python -m
 examples.console_pictures URL KEY`.
 
-The server is that of `make console`, freshly made; a version is trained on it. It needs chromium,
-and Pillow, which comes with matplotlib.
+The server is that of `XYLEM_FEEDBACK_ROWS=1 make console`, freshly made; versions are trained on
+it. It needs chromium, and Pillow, which comes with matplotlib.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 import tempfile
 import time
@@ -15,9 +17,14 @@ from pathlib import Path
 from PIL import Image
 from tests.helpers.browser import Browser
 
+import xylem
+
+ROWS = Path(__file__).parent / "debtags" / "test.jsonl.gz"
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "console"
 BYTES_MAX = 100_000
 COLOURS = 128
+LEARNT = (500, 1000, 2000)  # rows of each run
+WAITING = 25
 TEXT = (
     "A fast text editor for the terminal, with syntax highlighting for many programming "
     "languages, multiple "
@@ -107,6 +114,37 @@ def label(browser: Browser) -> None:
     browser.click("dialog .close")
 
 
+def learn(client: xylem.Client) -> None:
+    """Run a recipe three times, each time with more rows, and leave some corrections waiting."""
+    with gzip.open(ROWS, "rt") as lines:
+        rows = [json.loads(line) for line in lines]
+    labels = sorted({label for row in rows for label in row["labels"]})
+    names = [f"{label},{label.replace('::', ' ').replace('-', ' ')}" for label in labels]
+    client.upload("tags.csv", "\n".join(["uri,label_en", *names, ""]).encode())
+    source = {"file": "documents.jsonl"}
+    recipe = {"vocabulary": "tags.csv", "language": "en", "sources": [source]}
+    for n_rows in LEARNT:
+        content = "".join(f"{json.dumps(row)}\n" for row in rows[:n_rows])
+        client.upload(source["file"], content.encode())
+        client.set_recipe("packages", {**recipe, "near": False, "cron": "0 3 * * 0"})
+        assert client.wait(client.learn("packages").id).state == "succeeded"
+    for number, row in enumerate(rows[LEARNT[-1] : LEARNT[-1] + WAITING]):
+        event = {"event_id": f"desk-{number}", "instance": {"text": row["text"]}}
+        client.feedback("packages", [{**event, "labels": row["labels"]}])
+
+
+def learning(browser: Browser, url: str, key: str) -> None:
+    with xylem.Client(url, key) as client:
+        learn(client)
+    browser.open(f"{url}#/learning")
+    browser.wait("$('#model').value")
+    browser.fill("#model", "packages")
+    browser.wait(f"$('#waiting').textContent.includes('{WAITING} corrections')")
+    browser.wait("$('#runs svg') && $('#corrections li')")
+    browser.look(1000, 1000)
+    keep(browser, "learning")
+
+
 def main() -> None:
     url, key = sys.argv[1:3]
     PICTURES.mkdir(exist_ok=True)
@@ -122,6 +160,7 @@ def main() -> None:
         browser.wait("document.querySelector('#figures svg')")
         browser.look(1000, 560)
         keep(browser, "health")
+        learning(browser, url, key)
 
 
 if __name__ == "__main__":

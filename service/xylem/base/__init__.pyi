@@ -31,6 +31,7 @@ from .db.of_store import opened_database as opened_database
 from .db.of_store import ready_database as ready_database
 from .db.tables import CHECKPOINTS as CHECKPOINTS
 from .db.tables import EVENTS as EVENTS
+from .db.tables import CONCEPTS as CONCEPTS
 from .db.tables import FEEDBACK_ROWS as FEEDBACK_ROWS
 from .db.tables import JOB_TOTALS as JOB_TOTALS
 from .db.tables import JOBS as JOBS

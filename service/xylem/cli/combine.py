@@ -190,11 +190,16 @@ def vocabulary(
     From then on, new concepts are found by their names. Concepts that the file does not have are
     removed. The others keep what was learnt about them; --by says what matches labels and concepts.
     """
+    from xylem.admin import ModelLearning
+    from xylem.base import opened_database, read_settings
     from xylem.vocabulary import VocabularyRequest, set_vocabulary
 
     name, reference = parse_reference(model)
     model_store = store_to_publish(store, "xylem models vocabulary")
-    request = VocabularyRequest(file, language, by, first_name)
+    with opened_database(store) as database:
+        learning = ModelLearning.of_store(model_store, database, read_settings(store=store))
+        added = learning.additions(name)["concepts"]
+    request = VocabularyRequest(file, language, by, first_name, added=added)
     report = set_vocabulary(model_store, name, reference, request)
     for finding in report.findings:
         complain(f"warning: {file.name}: {finding['message']} ({finding['code']})")

@@ -61,8 +61,8 @@ def _console() -> Console:
 
 
 def print_line(text: str) -> None:
-    """Print a line for a person, without markup."""
-    _console().print(text, markup=False)
+    """Print a line for a person, without markup; it is not wrapped, so that a file can keep it."""
+    _console().print(text, markup=False, soft_wrap=True)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

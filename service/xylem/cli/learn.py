@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -15,6 +16,7 @@ from xylem.cli.console import (
     mebibytes,
     print_facts,
     print_json,
+    print_list,
     print_result,
     print_table,
     progress,
@@ -33,8 +35,11 @@ from xylem.cli.options import (
 )
 from xylem.cli.places import Place, opened_place
 from xylem.cli.schedules import local_schedules
+from xylem_store import LATEST
 
 if TYPE_CHECKING:
+    from xylem.admin import ModelLearning
+    from xylem.base import Database, Settings
     from xylem.workflows import Recipe
 
 app = typer.Typer(help="Recipes: a part of `xylem models`.")
@@ -91,20 +96,21 @@ def learn(
     tenth of the documents is always held out, to measure the old version and the new one. Needs the
     extra sklearn.
     """
-    from xylem.admin import Schedules
+    from xylem.admin import ModelLearning
     from xylem.base import read_settings
-    from xylem.thresholds import FeedbackRows, ThresholdDatabase
+    from xylem.thresholds import ThresholdDatabase
     from xylem.workflows import LearnRequest, Recipe, learn_and_publish
 
     settings = read_settings(store=store)
     model_store = store_to_publish(store, "xylem learn")
     model_store.prepare()
     with opened_database(store, create=True) as database, progress(json) as show:
-        schedules = Schedules(database, settings)
+        learning = ModelLearning.of_store(model_store, database, settings)
+        schedules = learning.schedules
         if (new_recipe := _recipe_of(sources, table, parameters)) is not None:
             schedules.set_recipe(model, new_recipe.model_dump(mode="json"))
         recipe = Recipe.from_json(schedules.recipe(model)["recipe"])
-        rows = FeedbackRows(database, settings)
+        rows = learning.rows
         span = rows.span(model, recipe.feedback_days)
         request = LearnRequest(
             recipe=recipe,
@@ -112,6 +118,7 @@ def learn(
             feedback=list(rows.lines(span)),
             until=span.until,
             threads=n_threads(threads),
+            **learning.additions(model),
         )
         report = learn_and_publish(model_store, model, request, ThresholdDatabase(database), show)
     if json:
@@ -126,14 +133,16 @@ def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> 
     from xylem.workflows import Recipe
 
     if sources.recipe is not None:
-        if sources.vocabulary or sources.data or sources.titles or parameters:
+        if (sources, table) != (Sources(recipe=sources.recipe), Table()) or parameters:
             raise BadParameter("--recipe cannot be used with options that a recipe has")
         return Recipe.read(sources.recipe)
     if sources.vocabulary is None or not sources.data:
-        if sources.vocabulary or sources.data or sources.titles:
-            raise BadParameter("expected --vocabulary and --data together, found one of them")
+        if (sources, table) != (Sources(), Table()) or parameters:
+            raise BadParameter(
+                "expected --vocabulary and --data, with which a new recipe begins, found other "
+                "options of a recipe: xylem models recipe NAME --set FILE changes one"
+            )
         return None
-    files = {"judge": sources.data, "members": sources.titles or []}
     return Recipe.from_json(
         {
             "vocabulary": str(sources.vocabulary.resolve()),
@@ -142,7 +151,7 @@ def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> 
             "first_name": sources.first_name,
             "sources": [
                 {"file": str(path.resolve()), "role": role}
-                for role, paths in files.items()
+                for role, paths in (("judge", sources.data), ("members", sources.titles or ()))
                 for path in paths
             ],
             "reading": {name: value for name, value in table._asdict().items() if value},
@@ -212,3 +221,84 @@ def recipe(
             schedules.set_recipe(model, Recipe.read(file).model_dump(mode="json"))
         facts = schedules.recipe(model)
     print_result(json, Recipe.from_json(facts["recipe"]).as_toml.rstrip(), **facts)
+
+
+@app.command()
+@grouped
+def concepts(
+    context: typer.Context,
+    model: ModelName,
+    place: Place,
+    key: Annotated[
+        str | None, Option("--add", metavar="KEY", help="Add a concept: its label, such as a URI.")
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        Option(metavar="LANGUAGE=NAME", help="A name of it, the preferred one first; may repeat."),
+    ] = None,
+    broader: Annotated[
+        list[str] | None, Option(metavar="KEY", help="A concept above it; may repeat.")
+    ] = None,
+    example: Annotated[
+        list[str] | None,
+        Option(metavar="TEXT", help="A text that has it, for the next run; may repeat."),
+    ] = None,
+    removed_key: Annotated[
+        str | None, Option("--remove", metavar="KEY", help="Remove a concept that was added.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the concepts that were added to a model's vocabulary; add one, or remove one.
+
+    A version that answers the concept by its names is published at once: by this command, or with
+    --url by a job of the server. The next run of xylem learn learns it from its examples.
+    """
+    if (key is None and (name or broader or example)) or (key and removed_key):
+        raise BadParameter(
+            "expected --add with its options, or --remove, found other options together"
+        )
+    names: dict[str, list[str]] = {}
+    for item in name or ():
+        language, _, text = item.partition("=")
+        names.setdefault(language, []).append(text)
+    with opened_place(context, place, _local_learning) as learning:
+        if key is not None:
+            learning.add_concept(model, key, names, broader or (), example or ())
+        if removed_key is not None:
+            learning.remove_concept(model, removed_key)
+        added = learning.concepts(model)
+    rows = [
+        [
+            concept["key"],
+            ", ".join(name for names in concept["names"].values() for name in names),
+            ", ".join(concept["broader"]),
+            len(concept["examples"]),
+            concept["version"] or "",
+        ]
+        for concept in added
+    ]
+    print_list(
+        json,
+        {"concepts": added},
+        (model, ("key", "names", "broader", "examples", "version"), rows),
+        f"No concepts were added to {model}",
+    )
+
+
+def _local_learning(database: Database, settings: Settings) -> ModelLearning:
+    """Return how the models of a store learn; versions with another concept are published here."""
+    from xylem.admin import ModelLearning
+    from xylem.vocabulary import VocabularyRequest, set_vocabulary
+
+    store = store_to_publish(settings.store, "xylem models concepts")
+    learning = ModelLearning.of_store(store, database, settings)
+
+    def publish(model: str, recipe: Mapping[str, Any]) -> None:
+        request = VocabularyRequest(
+            (settings.data_dir or Path()) / recipe["vocabulary"],
+            first_name=recipe.get("first_name", False),
+            added=learning.additions(model)["concepts"],
+        )
+        set_vocabulary(store, model, LATEST, request)
+
+    return learning._replace(publish=publish)

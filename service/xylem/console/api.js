@@ -37,6 +37,9 @@ export function modelPath(model, ref = "") {
   return `v1/models/${encodeURIComponent(model)}${rest}`;
 }
 
+/** Return the path of what admins see and do of a model. */
+export const adminPath = (model) => `v1/admin/models/${encodeURIComponent(model)}`;
+
 export function headers(more = {}) {
   const text = key.get();
   return text ? { authorization: `Bearer ${text}`, ...more } : more;

@@ -10,6 +10,9 @@ const TOP = 10;
 const BOTTOM = 34;
 const TOPS = [0.05, 0.1, 0.2, 0.5, 1]; // of thresholds: the least that is above all is the top of the chart
 
+const SCALE_STEP = 10; // percent: a scale of runs begins and ends at such a value
+const TICKS_MAX = 12;
+
 const across = (share) => LEFT + share * (WIDTH - LEFT - RIGHT);
 const up = (share) => HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
 
@@ -64,6 +67,22 @@ export function stepChart(says, points, until, textOf) {
   const dots = points.length > 60 ? [] : points.map(({ at, threshold }) => svg("circle", { class: "first", cx: x(at), cy: y(threshold), r: 2.5 }));
   return picture(says, frame((share) => String(share * most), "", [[0, textOf(first), "start"], [1, "now", "end"]]),
     svg("path", { class: "first line", d: `${steps}H${across(1)}` }), dots);
+}
+
+/** Return a figure of versions over time: `runs` are [version, {a, b, low, high}], the oldest first; a is that of the version before, 0 if there was none. */
+export function runsChart(says, runs) {
+  const ends = runs.flatMap(([, { a, b, low, high }]) => [b, a + low, a + high, ...(a ? [a] : [])]);
+  const least = Math.max(0, SCALE_STEP * Math.floor(Math.min(...ends) / SCALE_STEP));
+  const most = Math.max(least + SCALE_STEP, Math.min(100, SCALE_STEP * Math.ceil(Math.max(...ends) / SCALE_STEP)));
+  const x = (i) => across((i + 0.5) / runs.length);
+  const y = (value) => up(Math.min(Math.max((value - least) / (most - least), 0), 1));
+  const every = Math.ceil(runs.length / TICKS_MAX);
+  const ticks = runs.map(([version], i) => [(i + 0.5) / runs.length, String(version)]).filter((_, i) => i % every === 0);
+  return picture(says, frame((share) => `${least + share * (most - least)} %`, "version", ticks),
+    svg("path", { class: "first line", d: runs.map(([, { b }], i) => `${i ? "L" : "M"}${x(i)} ${y(b)}`).join("") }),
+    runs.flatMap(([, { a, b, low, high }], i) => [
+      svg("line", { class: "interval", x1: x(i), x2: x(i), y1: y(a + low), y2: y(a + high) }),
+      a ? mark(1, x(i), y(a), 3) : "", mark(0, x(i), y(b), 4)]));
 }
 
 /** Return a bar of a share of its width, 0 to 1; what it says stands beside it. */

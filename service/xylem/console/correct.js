@@ -1,6 +1,6 @@
 // Corrections of a prediction: ticks and added labels become feedback, and the thresholds that moved are shown.
 
-import { modelPath, sendJson } from "./api.js";
+import { getJson, key, modelPath, Problem, sendJson } from "./api.js";
 import { byId, count, decimal, el, name, table } from "./dom.js";
 import { labelPicker } from "./picker.js";
 import { forgetThresholds, thresholdsOf } from "./thresholds.js";
@@ -11,6 +11,21 @@ const THRESHOLDS_TOLD_MAX = 6;
 function newId() {
   const parts = crypto.getRandomValues(new Uint32Array(4));
   return `console-${[...parts].map((part) => part.toString(16).padStart(8, "0")).join("")}`;
+}
+
+const rules = new Map(); // whether texts are stored, by model and key
+
+/** Return whether the text of a correction would be stored, and why not: {rows_stored, because}; null where the service does not say. */
+function storedRule(model) {
+  const of = JSON.stringify([model, key.get()]);
+  if (!rules.has(of)) {
+    rules.set(of, getJson(`${modelPath(model)}/feedback`).catch((problem) => {
+      if (!(problem instanceof Problem)) throw problem;
+      if (problem.isServerGone || problem.status >= 500) rules.delete(of); // another time it may say
+      return null;
+    }));
+  }
+  return rules.get(of);
 }
 
 /**
@@ -43,6 +58,16 @@ export function correction({ labelNames, findLabels, again, fail }) {
     if (text !== textOf) reset();
     [shown, textOf] = [found, text];
     form.hidden = !found;
+    if (found) sayWhetherStored(found);
+  }
+
+  /** Say to who corrects, before they send, what becomes of the text. */
+  async function sayWhetherStored({ model }) {
+    const rule = await storedRule(model);
+    if (shown?.model !== model) return;
+    byId("text-stored").textContent = rule === null ? "" : rule.rows_stored
+      ? "The text is stored with its labels, and the model learns from it."
+      : `The text is not stored, only thresholds learn${rule.because ? `: ${rule.because}` : "."}`;
   }
 
   async function suggest(part, most) {
@@ -84,6 +109,7 @@ export function correction({ labelNames, findLabels, again, fail }) {
     const button = byId("send-correction");
     button.disabled = true;
     try {
+      if ((await storedRule(mine.model))?.rows_stored) [body.instance] = mine.body.instances; // the service stores what it is sent
       const before = new Map(mine.thresholds);
       const answer = await sendJson("POST", `${modelPath(mine.model, `version:${mine.answer.version}`)}/feedback`, body);
       const [result] = answer.results;

@@ -89,7 +89,7 @@ function outcome(job, signal) {
   const metrics = Object.entries(job.result?.metrics ?? {}).map(([name, value]) => [name, decimal(value)]);
   const rest = metrics.filter(([name]) => !FIRST.includes(name));
   const first = FIRST.map((name) => metrics.find(([one]) => one === name)).filter(Boolean);
-  return [verdict(job, signal), facts({ Model: `${job.model}, version ${job.version}`, Rows: count(job.result?.rows ?? 0), Labels: count(job.result?.labels ?? 0),
+  return [verdict(job, signal), facts({ Model: `${job.model}, version ${job.version}`, Rows: job.result.rows === undefined ? null : count(job.result.rows), Labels: count(job.result.labels ?? 0),
     ...understood(job.result.data), ...Object.fromEntries(first), Ended: moment(job.ended) }),
   ...(job.result.findings ?? []).map((one) => el("div", { class: "notice" }, el("p", {}, `${one.message}. ${one.mend} (${one.code})`))),
   ...(rest.length ? [el("details", {}, el("summary", {}, "More figures"), facts(Object.fromEntries(rest)))] : [])];

@@ -2,7 +2,7 @@
 
 import { getJson, sendJson } from "./api.js";
 import { el, field, moment, table } from "./dom.js";
-import { dialog, notice } from "./notice.js";
+import { confirmation, notice } from "./notice.js";
 import { showText } from "./snippets.js";
 
 const SCOPES = ["predict", "feedback", "metrics", "admin"];
@@ -67,20 +67,8 @@ function keyTable(keys, usageOf, again) {
     : el("p", { class: "dim" }, "No keys in the database.");
 }
 
-function openRevoke(key, again) {
-  const said = el("div", { role: "status" });
-  const revoke = async () => {
-    try {
-      await sendJson("DELETE", `v1/admin/keys/${encodeURIComponent(key.id)}`);
-      box.close();
-      await again();
-    } catch (problem) {
-      said.replaceChildren(notice(problem));
-    }
-  };
-  const box = dialog(`Revoke the key ${key.name}?`, el("p", {}, "Whoever uses it is refused from now on. This cannot be undone."),
-    el("button", { type: "button", class: "danger", onclick: revoke }, "Revoke"), said);
-}
+const openRevoke = (key, again) => confirmation(`Revoke the key ${key.name}?`, ["Whoever uses it is refused from now on. This cannot be undone."], "Revoke",
+  () => sendJson("DELETE", `v1/admin/keys/${encodeURIComponent(key.id)}`), again);
 
 async function showAudit(place) {
   const rows = [];

@@ -5,7 +5,7 @@ import { models } from "./models.js";
 import { openKeyDialog, showKeyState, showProblem } from "./notice.js";
 import * as predict from "./predict.js";
 
-const PAGES = ["predict", "versions", "labels", "train", "keys", "health"];
+const PAGES = ["predict", "versions", "labels", "learning", "train", "keys", "health"];
 const RETRY_MS = 2000;
 const WITHOUT_MODEL = new Set(["train", "keys", "health"]);
 
@@ -36,7 +36,7 @@ async function openPage() {
     else link.removeAttribute("aria-current");
   }
   document.querySelector(".picker").hidden = WITHOUT_MODEL.has(page);
-  byId("version-field").hidden = page === "versions";
+  byId("version-field").hidden = page === "versions" || page === "learning";
   byId("notice").replaceChildren();
   const code = page === "predict" ? predict : await import(`./${page}.js`);
   if (place()[0] !== page) return; // another was opened meanwhile

@@ -73,6 +73,21 @@ export function dialog(title, ...children) {
   return box;
 }
 
+/** Ask before something is done that cannot be undone; `act` does it, and `done` is called after. */
+export function confirmation(title, says, verb, act, done) {
+  const said = el("div", { role: "status" });
+  const submit = async () => {
+    try {
+      await act();
+      box.close();
+      await done();
+    } catch (problem) {
+      said.replaceChildren(notice(problem, problem.isAboutKey ? submit : null));
+    }
+  };
+  const box = dialog(title, ...says.map((text) => el("p", {}, text)), el("button", { type: "button", class: "danger", onclick: submit }, verb), said);
+}
+
 /** Put a problem, or nothing, into an element; returns whether there is one. */
 export function showProblem(place, problem, again) {
   place.replaceChildren(...(problem ? [notice(problem, again)] : []));

@@ -8,6 +8,17 @@ const MEANT_MAX = 1000; // a text may be a part of many labels before it is one 
 /** Return how a label is called: by its name, or as it is. */
 export const called = (one) => one.name ?? one.label;
 
+/** Return the elements of a picker, for pages that are made anew: they must be on the page before `labelPicker` joins them. */
+export const pickerField = (id, says, verb = "Add") => el("div", {},
+  el("ul", { id: `${id}-chosen`, class: "chips", "aria-label": `${says}: chosen` }),
+  el("div", { class: "row" },
+    el("span", { class: "suggests" },
+      el("input", { id, role: "combobox", "aria-label": says, "aria-expanded": "false", "aria-controls": `${id}-names`, "aria-autocomplete": "list",
+        "aria-describedby": `${id}-fault`, placeholder: "a label", autocomplete: "off" }),
+      el("ul", { id: `${id}-names`, class: "suggested", role: "listbox", "aria-label": "Labels to choose from", hidden: true })),
+    el("button", { type: "button", id: `${id}-button` }, verb)),
+  el("p", { id: `${id}-fault`, class: "fault", role: "status" }));
+
 /**
  * Join a field to its suggestions and to the labels that were chosen in it.
  *

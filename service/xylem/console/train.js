@@ -1,17 +1,18 @@
 // Training: a file that is uploaded or chosen, a trainer with its parameters, a rule; and the jobs there are.
 
-import { getJson, sendJson, upload } from "./api.js";
-import { bytes, el, field, moment, table } from "./dom.js";
+import { getJson, sendJson } from "./api.js";
+import { dataField, withoutData } from "./data_field.js";
+import { el, field, moment, table } from "./dom.js";
 import { progressText, showJob, stateBadge } from "./job.js";
 import { models } from "./models.js";
 import { notice } from "./notice.js";
 import { schemaForm } from "./schema_form.js";
 
-const UPLOAD = "";
 const SPLIT_SHARE = 0.2;
 const JOBS_SHOWN = 50;
 const POLL_MS = 3000;
 const METRICS = ["P@1", "P@3", "P@5", "nDCG@5", "PSP@5", "R@5", "macro_f", "micro_f", "instance_f"];
+const ROWS = ".jsonl,.ndjson,.csv,.tsv,.parquet,.txt,.svm,.npz,.gz";
 const TABLE = /\.(csv|tsv|parquet)(\.gz)?$/;
 const TRAINER_FIRST = "label-tree";
 
@@ -41,12 +42,6 @@ export async function open(place, job) {
   if (!job) return;
   showJob(job, detail, unfollow.signal, () => listJobs(list).catch(() => {}));
   detail.scrollIntoView({ block: "nearest" });
-}
-
-/** A service without a directory for data says so when a file is asked for. */
-function withoutData(problem) {
-  if (problem.isAboutKey || problem.isServerGone) throw problem;
-  return { files: [], problem };
 }
 
 /** Leave the page: nothing is followed any more. */
@@ -81,8 +76,8 @@ async function listJobs(list) {
 function trainForm(files) {
   const names = el("datalist", { id: "model-names" }, models.list.map((model) => el("option", { value: model.name })));
   const model = el("input", { id: "train-model", list: "model-names", required: true, value: models.name, pattern: "[a-z0-9][a-z0-9._\\-]{0,62}", autocomplete: "off" });
-  const data = dataField("Training data", "train-data", files, []);
-  const valid = dataField("Measure on", "train-valid", files, [["split", "a fifth of the rows, kept out of the training"], ["none", "nothing: no figures, no thresholds"]]);
+  const data = dataField("Training data", "train-data", files, { accept: ROWS, hint: 'One object a line: {"text": "...", "labels": ["..."]}; or a table.' });
+  const valid = dataField("Measure on", "train-valid", files, { accept: ROWS, others: [["split", "a fifth of the rows, kept out of the training"], ["none", "nothing: no figures, no thresholds"]] });
   const columns = columnFields();
   data.onChange((name) => (columns.node.hidden = !TABLE.test(name)));
   const parameters = parameterFields();
@@ -117,46 +112,6 @@ async function requestOf({ model, data, valid, columns, parameters, rule }, said
   else if (measured !== "none") request.valid = await valid.name(said);
   if (measured !== "none") request.thresholds = { objective: "instance" };
   return request;
-}
-
-/** Return fields for a data file: one that is there, or one that is uploaded when the form is submitted. */
-function dataField(says, id, files, others) {
-  const select = el("select", { id }, others.map(([value, text]) => el("option", { value }, text)),
-    el("option", { value: UPLOAD }, "a file of this computer …"), files.map((file) => el("option", { value: `file:${file.name}` }, `${file.name} (${bytes(file.bytes)})`)));
-  const file = el("input", { type: "file", id: `${id}-file`, accept: ".jsonl,.ndjson,.csv,.tsv,.parquet,.txt,.svm,.npz,.gz", "aria-label": `${says}: a file of this computer` });
-  const help = el("p", { class: "dim help" });
-  let changed = () => {};
-  const nameOf = () => (select.value === UPLOAD ? uploadName(file.files[0]) : select.value.replace(/^file:/, ""));
-  const update = () => {
-    file.hidden = select.value !== UPLOAD;
-    const replaces = !file.hidden && files.some((one) => one.name === nameOf());
-    help.textContent = replaces ? `This replaces the file ${nameOf()} of the service.` : "";
-    changed(nameOf());
-  };
-  for (const input of [select, file]) input.addEventListener("input", update);
-  update();
-  if (!others.length) help.textContent = 'One object a line: {"text": "...", "labels": ["..."]}; or a table.';
-  return {
-    node: el("div", { class: "fields" }, field(says, select), el("span", {}), file, help),
-    choice: () => select.value,
-    onChange: (then) => {
-      changed = then;
-      then(nameOf());
-    },
-    async name(said) {
-      if (select.value !== UPLOAD) return nameOf();
-      if (!file.files.length) throw Object.assign(new Error(`${says}: choose a file.`), { errors: [] });
-      const bar = el("progress", { max: 1, value: 0, "aria-label": "Upload" });
-      said.replaceChildren(el("p", {}, `Uploading ${file.files[0].name} …`), bar);
-      await upload(`v1/admin/data/${encodeURIComponent(nameOf())}`, file.files[0], (share) => (bar.value = share));
-      return nameOf();
-    },
-  };
-}
-
-/** Return the name under which a file is kept: letters, digits, '.', '_' and '-'. */
-function uploadName(file) {
-  return (file?.name ?? "").replace(/[^A-Za-z0-9._-]/g, "_").replace(/^[.-]/, "_").slice(-128);
 }
 
 function columnFields() {

@@ -1,6 +1,6 @@
 // Versions of a model side by side, where each came from, and what its aliases named.
 
-import { getJson, sendJson } from "./api.js";
+import { adminPath, getJson, sendJson } from "./api.js";
 import { comparison } from "./compare.js";
 import { bytes, count, decimal, el, facts, field, moment, table } from "./dom.js";
 import { models } from "./models.js";
@@ -14,8 +14,6 @@ export const heading = "Versions";
 
 let place = null;
 let compared = { of: "", node: null }; // stays while the versions and `latest` are the same: so does what was chosen
-
-const adminPath = (model) => `v1/admin/models/${encodeURIComponent(model)}`;
 
 /** Show the page. */
 export async function open(section) {

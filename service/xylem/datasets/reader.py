@@ -78,12 +78,15 @@ def read_dataset(
             pass
         collected = collector.finish(labels, source_of(file.path))
         refuse(file, collected.report, strict=columns.strict)
-        dataset = replace(
-            collected,
-            sha256=file.sha256,
-            warning=file.warning if isinstance(file, CorpusDirectory) else None,
-        )
-        return with_vectors(dataset, path, columns).with_weight()
+        return with_vectors(
+            replace(
+                collected,
+                sha256=file.sha256,
+                warning=file.warning if isinstance(file, CorpusDirectory) else None,
+            ),
+            path,
+            columns,
+        ).with_weight()
     refuse_weights(file, columns)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)

@@ -143,9 +143,11 @@ def read_subjects(file: DataFile, language: str | None, *, first_name: bool = Fa
     cannot be read here.
     """
     if file.kind in RDF_FORMATS:
-        read_skos = load_extra("rdf").read_skos
         return SubjectList(
-            read_skos(file, RDF_FORMATS[file.kind], language, first_name=first_name), []
+            load_extra("rdf").read_skos(
+                file, RDF_FORMATS[file.kind], language, first_name=first_name
+            ),
+            lines=[],
         )
     if file.kind not in SUFFIXES:
         raise file.fault(

@@ -90,9 +90,13 @@ def table_rows(
                     for label in _labels(cell, columns.separator, is_uris)
                 ]
             )
-            text = join(columns.texts, cells[:n_texts])
-            key = ("" if cells[-1] is None else cells[-1]) if columns.join else None
-            yield TextRow(line, text, labels, key, number_in(cells[-1]) if columns.weight else None)
+            yield TextRow(
+                line,
+                join(columns.texts, cells[:n_texts]),
+                labels,
+                ("" if cells[-1] is None else cells[-1]) if columns.join else None,
+                number_in(cells[-1]) if columns.weight else None,
+            )
 
 
 class DelimitedTable:

@@ -68,7 +68,12 @@ class Concepts(NamedTuple):
 
 
 def read_concepts(
-    path: Path, language: str | None = None, key_kind: str = URI, *, first_name: bool = False
+    path: Path,
+    language: str | None = None,
+    key_kind: str = URI,
+    *,
+    first_name: bool = False,
+    added: Sequence[Subject] = (),
 ) -> Concepts:
     """Return the concepts of a vocabulary file, with their names in a language.
 
@@ -77,6 +82,7 @@ def read_concepts(
     key_kind  what the labels of data are: "uri", "notation", or a language, in which they are the
               names
     first_name  as `read_subjects` takes it
+    added     as `with_added` takes them
 
     Deprecated concepts and concepts without a key are left out. Raises BadData, naming the file, if
     no concept is left, a key occurs twice or no name is in the language. Raises BadParameter for
@@ -88,9 +94,29 @@ def read_concepts(
     file = DataFile(path)
     try:
         subjects = read_subjects(file, language, first_name=first_name).subjects
-        return concepts_of(subjects, language, key_kind)._replace(findings=tuple(file.findings))
+        return concepts_of(with_added(subjects, added, key_kind), language, key_kind)._replace(
+            findings=tuple(file.findings)
+        )
     except ValueError as error:
         raise file.fault(None, str(error)) from None
+
+
+def with_added(
+    subjects: Sequence[Subject], added: Sequence[Subject], key_kind: str
+) -> list[Subject]:
+    """Return subjects of a file, and those of `added` whose keys the file does not have.
+
+    added  subjects which name those above them by their keys
+    """
+    uris = {_key(subject, key_kind): subject.uri for subject in subjects}
+    return [
+        *subjects,
+        *(
+            subject._replace(broader=[uris.get(key, key) for key in subject.broader])
+            for subject in added
+            if _key(subject, key_kind) not in uris
+        ),
+    ]
 
 
 def concepts_of(

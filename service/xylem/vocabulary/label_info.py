@@ -5,7 +5,16 @@ from pathlib import Path
 
 from xylem.base import BadParameter, DataReport, Finding
 from xylem.datasets import WORKFLOW_FINDINGS, DataFile, read_subjects
-from xylem_store import NAME, URI, BadNames, LabelInfo, build_label_info, is_language
+from xylem.vocabulary.concepts import with_added
+from xylem_store import (
+    NAME,
+    URI,
+    BadNames,
+    LabelInfo,
+    Subject,
+    build_label_info,
+    is_language,
+)
 
 
 def read_label_info(
@@ -14,6 +23,7 @@ def read_label_info(
     language: str | None = None,
     *,
     first_name: bool = False,
+    added: Sequence[Subject] = (),
     on_finding: Callable[[Finding], None] = lambda finding: None,
 ) -> LabelInfo:
     """Return the label info of a file; its suffix tells the format (.gz may follow).
@@ -22,6 +32,7 @@ def read_label_info(
               names
     language  of the names for a request that names no language; for a .tsv file, that of its names
     first_name  as `read_subjects` takes it
+    added     as `with_added` takes them
     on_finding  is called with each finding on the file
 
     Raises BadData, which names the file and, for a table, the line; and BadParameter.
@@ -36,7 +47,8 @@ def read_label_info(
         on_finding(finding)
     column = key_kind if key_kind in ("uri", "notation") else f"{NAME}{key_kind}"
     try:
-        return build_label_info(vocabulary.subjects, column, language)
+        subjects = with_added(vocabulary.subjects, added, key_kind)
+        return build_label_info(subjects, column, language)
     except ValueError as error:
         if not isinstance(error, BadNames) or error.index is None:
             raise file.fault(None, str(error)) from None
@@ -60,6 +72,11 @@ def note_without_concept(
     Raises BadData if findings are refused.
     """
     if labels and report is not None:
-        names = ", ".join(f"{name!r:.60}" for name in labels[:NAMES_QUOTED])
-        finding = WORKFLOW_FINDINGS["labels-without-concept"]
-        report.note(finding.about(n=len(labels), n_labels=n_labels, names=names), strict=strict)
+        report.note(
+            WORKFLOW_FINDINGS["labels-without-concept"].about(
+                n=len(labels),
+                n_labels=n_labels,
+                names=", ".join(f"{name!r:.60}" for name in labels[:NAMES_QUOTED]),
+            ),
+            strict=strict,
+        )

@@ -5,7 +5,7 @@ from then on; concepts that the new vocabulary lacks are no longer labels. Label
 their keys, and keep what was learnt about them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ from xylem_store import (
     Draft,
     Model,
     Store,
+    Subject,
     all_names,
     assemble_near,
     assemble_ranker,
@@ -68,6 +69,7 @@ class VocabularyRequest:
     language, key_kind        as in `CombineRequest`; if left out, as in the version
     first_name                as in `CombineRequest`
     origin, latest, made_for  as in TrainRequest
+    added                     as `read_concepts` takes them
     """
 
     file: Path
@@ -77,6 +79,7 @@ class VocabularyRequest:
     origin: Mapping[str, Any] = field(default_factory=dict)
     latest: bool = True
     made_for: str | None = None
+    added: Sequence[Subject] = ()
 
 
 def set_vocabulary(
@@ -102,8 +105,9 @@ def set_vocabulary(
     key_kind = request.key_kind or str(parameters.get("by", URI))
     language = request.language or str(parameters.get("language") or "") or None
     on_progress("read", 0, 1)
-    concepts = read_concepts(request.file, language, key_kind, first_name=request.first_name)
-    info = read_label_info(request.file, key_kind, language, first_name=request.first_name)
+    options: dict[str, Any] = {"first_name": request.first_name, "added": request.added}
+    concepts = read_concepts(request.file, language, key_kind, **options)
+    info = read_label_info(request.file, key_kind, language, **options)
     on_progress("read", 1, 1)
     draft = _with_concepts(model, concepts)
     labels = set(all_names(draft.labels))

@@ -293,8 +293,8 @@ def _trial_rows(parameter: str, dataset: Dataset, rows_max: int, seed: int) -> _
 
 def _parameters(candidate: str, lead: int, auto: AutoParameters) -> FeatureParameters:
     values = {**CANDIDATES[candidate], "lead": lead, "lead_weight": LEAD_WEIGHT}
-    fields = PARAMETERS[values["kind"]].model_fields  # characters have no stems
-    return parameters_of({**auto.model_dump(include=fields.keys() - {"rows"}), **values})
+    names = PARAMETERS[values["kind"]].model_fields.keys() - {"rows"}  # characters have no stems
+    return parameters_of({**auto.model_dump(include=names), **values})
 
 
 def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:

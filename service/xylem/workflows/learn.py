@@ -55,6 +55,7 @@ from xylem_store import (
     Store,
     StoreError,
     StoreUnwritable,
+    Subject,
     VersionInUse,
     all_names,
     check_model,
@@ -79,6 +80,8 @@ class LearnRequest(NamedTuple):
     files     the path of each file of the recipe, by its name there
     feedback  the lines of the rows of feedback, the oldest first
     until     when they were read, in seconds since 1970
+    concepts  subjects that are added to those of the vocabulary, as `read_concepts` takes them
+    examples  texts of such concepts, each with its label: they are learnt as documents
     job       the id of the job that runs it: for a job one version is published
     """
 
@@ -86,6 +89,8 @@ class LearnRequest(NamedTuple):
     files: Mapping[str, Path]
     feedback: Sequence[bytes] = ()
     until: float = 0.0
+    concepts: Sequence[Subject] = ()
+    examples: Sequence[tuple[str, str]] = ()
     threads: int = 1
     job: str | None = None
 
@@ -189,7 +194,9 @@ def _alone(store: Store, model: str) -> Iterator[None]:
 def read_rows(work: LearnWork) -> LearnWork:
     """Read the rows, and hold a tenth of the documents out."""
     request = work.request
-    rows = read_learning_rows(request.recipe, request.files, request.feedback, work.on_progress)
+    rows = read_learning_rows(
+        request.recipe, request.files, request.feedback, work.on_progress, request.examples
+    )
     return replace(
         work, rows=rows, dataset=dataset_of(rows.documents), report={"sources": rows.sources}
     )
@@ -204,6 +211,7 @@ def fit_members_and_ranker(work: LearnWork) -> LearnWork:
         recipe.language,
         recipe.key_kind,
         first_name=recipe.first_name,
+        added=request.concepts,
     )
     dataset = work.dataset
     weights = {row.text: row.weight for row in work.rows.documents}
@@ -245,8 +253,12 @@ def fit_members_and_ranker(work: LearnWork) -> LearnWork:
         work.on_progress,
     )
     names = ("rows", "ranker", "combined", "members", "rerank", "beam_width", "warnings")
-    report = {**work.report, "fit": {name: fitted[name] for name in names if name in fitted}}
-    return replace(work, member=members[0], draft=draft, report=report)
+    return replace(
+        work,
+        member=members[0],
+        draft=draft,
+        report={**work.report, "fit": {name: fitted[name] for name in names if name in fitted}},
+    )
 
 
 def _member(draft: Draft, name: str) -> Model:
@@ -345,7 +357,8 @@ def _concepts(old: Model | None, work: LearnWork) -> dict[str, Any]:
     )
     unanswered = {
         label
-        for row in (*work.rows.documents, *work.rows.judges, *work.rows.corrections)
+        for rows in (work.rows.documents, work.rows.judges, work.rows.corrections)
+        for row in rows
         for label in row.labels
     }.difference(names)
     return {
@@ -465,6 +478,7 @@ def promote(work: LearnWork) -> LearnWork:
                 recipe.key_kind,
                 recipe.language,
                 first_name=recipe.first_name,
+                added=work.request.concepts,
             ),
         )
     if promotion["promoted"]:

@@ -50,12 +50,16 @@ class LearningRows(NamedTuple):
 
 
 def read_learning_rows(
-    recipe: Recipe, files: Mapping[str, Path], feedback: Sequence[bytes], on_progress: OnProgress
+    recipe: Recipe,
+    files: Mapping[str, Path],
+    feedback: Sequence[bytes],
+    on_progress: OnProgress,
+    examples: Sequence[tuple[str, str]] = (),
 ) -> LearningRows:
     """Read the files and the feedback of a recipe; of each text the newest labels stay.
 
-    A tenth of the documents is held out, which their digests choose: always the same ones. Raises
-    BadData for rows that are no texts.
+    Examples of concepts give their texts one more label. A tenth of the documents is held out,
+    which their digests choose: always the same ones. Raises BadData for rows that are no texts.
     """
     by_role: dict[str, dict[bytes, LearningRow]] = {"judge": {}, "members": {}}
     counts: list[dict[str, Any]] = []
@@ -69,6 +73,13 @@ def read_learning_rows(
         by_role[source.role] |= {digest_of(row.text): row for row in _rows_of(dataset, number)}
     documents = by_role["judge"]
     counts.append({"source": "feedback", "role": "judge", "rows": len(feedback)})
+    if examples:
+        counts.append({"source": "concepts", "role": "judge", "rows": len(examples)})
+    for text, label in examples:
+        key = digest_of(text)
+        row = documents.get(key) or LearningRow(text, [], 1.0, len(recipe.sources) + 1, True)
+        # the labels that the text has elsewhere stay true
+        documents[key] = row._replace(labels=[*dict.fromkeys([*row.labels, label])])
     for line in feedback:
         event = json.loads(line)
         key = digest_of(event.get("text") or "")

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from xylem.base import (
     BadData,
@@ -47,6 +47,9 @@ READING = (
     "strict",
     "weight_column",
 )
+
+# What stands in TOML, which has no null, for the promotion null.
+NEVER = "never"
 
 Measure = Literal["P@1", "P@3", "P@5", "F1@5", "nDCG@5"]
 
@@ -87,7 +90,7 @@ class Recipe(_Part):
     feedback_days, feedback_weight  the stored rows of feedback that are learnt, and how much each
                 counts; of the last days, or all
     thresholds  the F-measure that thresholds are tuned for, on the rows held out; null: untuned
-    promotion   null: `latest` moves to the first version only
+    promotion   null, or NEVER: `latest` moves to the first version only
     keep_texts  whether texts of corrections may be stored, to learn from them
     cron, rows  when it learns again: at the times of a cron line, or after rows of feedback
     """
@@ -106,7 +109,9 @@ class Recipe(_Part):
     feedback_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
     feedback_weight: float = 1.0
     thresholds: Literal["macro", "micro", "instance"] | None = None
-    promotion: Promotion | None = Promotion()
+    promotion: Annotated[
+        Promotion | None, BeforeValidator(lambda value: None if value == NEVER else value)
+    ] = Promotion()
     keep_texts: bool = True
     cron: str | None = None
     rows: int | None = None
@@ -181,12 +186,9 @@ class Recipe(_Part):
     @property
     def as_toml(self) -> str:
         """Return the text of a file that `read` reads."""
-        return "".join(
-            f"{name} = {_toml(value)}\n"
-            for name, value in self.model_dump(
-                mode="json", exclude_defaults=True, exclude_none=True
-            ).items()
-        )
+        fields = self.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+        fields |= {} if self.promotion else {"promotion": NEVER}
+        return "".join(f"{name} = {_toml(value)}\n" for name, value in fields.items())
 
     @property
     def columns(self) -> TableColumns:

@@ -88,15 +88,14 @@ def plan_of(request: TrainRequest, continuation: GoingOn | None) -> list[Step]:
     The plans differ in the rows that are read, and in what is made of them.
     """
     if continuation is None:
-        rows_and_trees = [read_rows, read_valid, find_thresholds_beside, fit_trees]
+        rows_and_trees = [read_rows, note_concepts, read_valid, find_thresholds_beside, fit_trees]
     elif continuation.state is not None:
-        rows_and_trees = [read_rows_of_passes, read_valid, fit_trees]
+        rows_and_trees = [read_rows_of_passes, note_concepts, read_valid, fit_trees]
     elif request.extends:
-        rows_and_trees = [read_rows_with_new_labels, read_valid, grow_trees]
+        rows_and_trees = [read_rows_with_new_labels, note_concepts, read_valid, grow_trees]
     else:
-        rows_and_trees = [read_other_rows, read_valid, grow_trees]
-    read, *others = rows_and_trees
-    return [read, note_concepts, *others, *FINISH, rank_candidates, publish, store_thresholds]
+        rows_and_trees = [read_other_rows, note_concepts, read_valid, grow_trees]
+    return [*rows_and_trees, *FINISH, rank_candidates, publish, store_thresholds]
 
 
 def train_and_publish(

@@ -256,6 +256,25 @@ def test_what_a_beam_answers_shortly_is_the_exact_answer(
     assert n_answered[1] <= n_answered[3] <= n_answered[40]
 
 
+@pytest.mark.parametrize("n_labels", [1, 15, 16, 33, 90])
+@pytest.mark.parametrize("top_r", [1, 5, 16, 17, 40])
+def test_a_beam_finds_the_best_of_a_wide_node(n_labels: int, top_r: int) -> None:
+    """With equal scores, thresholds, masks and weights too; the exact search offers all leaves."""
+    shape = {"n_labels": n_labels, "n_features": N_FEATURES, "arity": 100, "share": 0.2}
+    wide = Predictor(model_of(small_draft(5, n_trees=1, link="hinge3", **shape)))
+    rows = some_rows(40)
+    allowed = (np.arange(n_labels) % 3 > 0).view(np.uint8)
+    weights = np.linspace(0.1, 2, n_labels).astype(np.float32)
+    for changes in (
+        {},
+        {"mask": wide.label_mask(allowed)},
+        {"weights": wide.node_weights(weights)},
+        {"threshold": wide.node_thresholds(weights / 4)},
+    ):
+        options = PredictOptions(top_r=top_r, **changes)
+        assert_same(wide.predict(rows, options), wide.predict(rows, options._replace(exact=True)))
+
+
 @of_label_trees
 def test_exact_costs_and_weights_have_no_short_answer(
     predictor: CombinedPredictor,

@@ -204,6 +204,10 @@ def test_a_recipe_in_a_file_names_files_beside_it(tmp_path: Path) -> None:
     file = tmp_path / "recipe.toml"
     file.write_text(recipe.as_toml)
     assert Recipe.read(file) == recipe
+    unpromoted = recipe_in(tmp_path, promotion=None)
+    assert recipe_in(tmp_path, promotion="never") == unpromoted
+    file.write_text(unpromoted.as_toml)
+    assert Recipe.read(file) == unpromoted and 'promotion = "never"' in unpromoted.as_toml
     file.write_text('vocabulary = "v.ttl"\nsources = [{file = "sub/d.jsonl"}]\n')
     assert Recipe.read(file).files == [str(tmp_path / "v.ttl"), str(tmp_path / "sub/d.jsonl")]
     file.write_text("vocabulary =")

@@ -6,11 +6,11 @@ from typing import Any
 
 from xylem.admin.jobs.context import JobContext, WatchedFiles, patiently
 from xylem.admin.jobs.job import PromotionVerdict
+from xylem.admin.jobs.model_learning import ModelLearning
 from xylem.admin.jobs.requests import LearnJob
-from xylem.admin.jobs.schedules import Schedules
 from xylem.base import BadInput
 from xylem.serving import store_of
-from xylem.thresholds import FeedbackRows, ThresholdDatabase
+from xylem.thresholds import ThresholdDatabase
 from xylem.workflows import LearnRequest, Recipe, learn_and_publish
 from xylem_store import LATEST, Cause
 
@@ -23,14 +23,14 @@ def run(context: JobContext, request: LearnJob) -> dict[str, Any]:
     """
     job = context.job
     database = context.database
-    schedules = Schedules(database, context.settings)
-    recipe = Recipe.from_json(patiently(lambda: schedules.recipe(request.model))["recipe"])
+    learning = ModelLearning.of_store(context.store, database, context.settings)
+    recipe = Recipe.from_json(patiently(lambda: learning.schedules.recipe(request.model))["recipe"])
     watched = WatchedFiles(context.data)
     files: dict[str, Path] = {}
     for name in recipe.files:
         with contextlib.suppress(BadInput):  # the run names those that are missing
             files[name] = watched.find(name)
-    rows = FeedbackRows(database, context.settings)
+    rows = learning.rows
     span = rows.span(request.model, recipe.feedback_days, job.created)
     learn_request = LearnRequest(
         recipe=recipe,
@@ -38,6 +38,7 @@ def run(context: JobContext, request: LearnJob) -> dict[str, Any]:
         feedback=patiently(lambda: list(rows.lines(span))),
         until=span.until,
         threads=context.threads,
+        **patiently(lambda: learning.additions(request.model)),
         job=job.id,
     )
     report = learn_and_publish(

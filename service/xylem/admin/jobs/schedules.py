@@ -55,7 +55,7 @@ class Schedules:
     def __init__(self, database: Database, settings: Settings) -> None:
         """Use a database, which the caller closes."""
         self._database = database
-        self._jobs = Jobs(database, settings)
+        self.jobs = Jobs(database, settings)
         self._rows_max = settings.limits.feedback_rows_max if settings.feedback_rows else 0
         looking = Repeating("schedules", self.run_due, LOOK_SECONDS, at_once=True)
         self.start = looking.start
@@ -64,7 +64,7 @@ class Schedules:
     def seen_by(self, sender: Principal) -> Self:
         """Return the schedules as the owner of a key sees them, as `Jobs.seen_by` does."""
         view = copy.copy(self)
-        view._jobs = self._jobs.seen_by(sender)
+        view.jobs = self.jobs.seen_by(sender)
         return view
 
     def create_schedule(
@@ -86,7 +86,7 @@ class Schedules:
             present = "neither" if cron is None else "both"
             raise BadRequest(f"expected either cron or rows, found {present}").with_path("cron")
         try:
-            request, model = self._jobs.check(kind, job)
+            request, model = self.jobs.check(kind, job)
         except BadFields as error:
             raise BadFields([fault.within("job") for fault in error.faults]) from None
         if rows is not None and not 1 <= rows <= self._rows_max:
@@ -136,7 +136,7 @@ class Schedules:
             return [_facts(connection, row) for row in rows if self._sees(row)]
 
     def _sees(self, row: Row[Any]) -> bool:
-        return self._jobs.sees(row.model, json.loads(row.request))
+        return self.jobs.sees(row.model, json.loads(row.request))
 
     def delete_schedule(self, schedule_id: str) -> dict[str, Any]:
         """Remove a schedule, and return it; its jobs go on. Raises ScheduleNotFound."""
@@ -173,7 +173,7 @@ class Schedules:
         recipe = Recipe.from_json(values)
         if names_files:
             for name in recipe.files:
-                self._jobs.data.path_of(name, "recipe")
+                self.jobs.data.path_of(name, "recipe")
         if recipe.cron is not None:
             next_time(recipe.cron, 0.0)  # a line that never comes is refused before anything moves
         with self._database.write() as connection:
@@ -205,7 +205,7 @@ class Schedules:
         self._correct_times([row for row in rows if row.cron is not None], time_now)
         for row in due:
             key = f"schedule-{row.id}-{row.runs + 1}"
-            job = self._jobs.add(row.kind, row.model, json.loads(row.request), key)
+            job = self.jobs.add(row.kind, row.model, json.loads(row.request), key)
             # if the row has changed, another worker has run the schedule
             is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)
             next_at = None if row.cron is None else next_time(row.cron, time_now)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection
 
 from xylem.admin.jobs.context import JobContext, WatchedFiles, patiently
+from xylem.admin.jobs.model_learning import ModelLearning
 from xylem.admin.jobs.promotion import promote_if
 from xylem.admin.jobs.requests import (
     CombineJob,
@@ -370,9 +371,16 @@ def _combine(publication: Publication, request: CombineJob) -> None:
 
 
 def _set_vocabulary(publication: Publication, request: VocabularyJob) -> None:
+    context = publication.context
+    learning = ModelLearning.of_store(context.store, context.database, context.settings)
     file = publication.files.find(request.vocabulary, "vocabulary")
     vocabulary_request = VocabularyRequest(
-        file, request.language, request.by, request.first_name, **publication.marks(request)
+        file,
+        request.language,
+        request.by,
+        request.first_name,
+        added=patiently(lambda: learning.additions(request.model))["concepts"],
+        **publication.marks(request),
     )
     version = LATEST if request.version is None else request.version
     set_vocabulary(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from sqlalchemy import delete, select
 
 from xylem.base import (
+    CONCEPTS,
     FEEDBACK_ROWS,
     VERSIONS,
     BadParameter,
@@ -203,7 +204,7 @@ class Registry:
     def _forget(
         self, model: str, versions: Container[int], place: str, *, rows: bool = False
     ) -> bool:
-        """Remove the thresholds of deleted versions, and the feedback rows of a deleted model.
+        """Remove the thresholds of deleted versions, and the texts of a deleted model.
 
         Returns whether there were thresholds.
         """
@@ -212,7 +213,8 @@ class Registry:
         try:
             if rows:
                 with self._database.write() as connection:
-                    connection.execute(delete(FEEDBACK_ROWS).where(FEEDBACK_ROWS.c.model == model))
+                    for table in (FEEDBACK_ROWS, CONCEPTS):
+                        connection.execute(delete(table).where(table.c.model == model))
             with self._database.read() as connection:
                 query = select(VERSIONS.c.version).where(VERSIONS.c.model == model)
                 tuned_versions = [

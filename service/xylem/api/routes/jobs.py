@@ -26,8 +26,12 @@ from xylem.api.routes.operations import (
     takes,
     takes_json,
 )
-from xylem.api.routes.requests import Services, Wired, json_body, who
+from xylem.api.routes.requests import Services, Wired, json_body, query_of, who
 from xylem.api.schemas.jobs import (
+    ChangesQuery,
+    ConceptBody,
+    ConceptKey,
+    ConceptList,
     JobAnswer,
     JobList,
     JobQuery,
@@ -40,6 +44,7 @@ from xylem.api.schemas.jobs import (
     ScheduleRequest,
     SubmittedJob,
     UploadedFileList,
+    VocabularyChanges,
 )
 from xylem.base import Overloaded
 from xylem.serving import dump, parse_json, parse_query
@@ -114,12 +119,7 @@ def _add_kind(kind: str, model: str, summary: str, example: dict[str, Any]) -> N
             request.headers.get("idempotency-key"),
             span_of(request.scope),
         )
-        return Response(
-            dump({"id": job.id, "kind": job.kind, "state": job.state}),
-            202,
-            {"location": f"{request.scope['root_path']}/v1/admin/jobs/{job.id}"},
-            media_type="application/json",
-        )
+        return _submitted(job, request)
 
     router.add_api_route(
         f"/{kind}-jobs",
@@ -144,6 +144,15 @@ def _add_kind(kind: str, model: str, summary: str, example: dict[str, Any]) -> N
         },
     )
     _add_views(kind, f"/{kind}-jobs", KindQuery)
+
+
+def _submitted(job: Job, request: Request) -> Response:
+    return Response(
+        dump({"id": job.id, "kind": job.kind, "state": job.state}),
+        202,
+        {"location": f"{request.scope['root_path']}/v1/admin/jobs/{job.id}"},
+        media_type="application/json",
+    )
 
 
 def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
@@ -423,8 +432,8 @@ _RECIPE: dict[str, Any] = {
 def _learning(request: Request, services: Services) -> ModelLearning:
     return ModelLearning(
         services.store,
+        services.learning.database,
         _schedules(request, services),
-        _jobs(request, services),
         services.learning.rows,
     )
 
@@ -434,6 +443,66 @@ async def show_learning(model: str, request: Request, services: Wired) -> Learni
     """The recipe, its schedule, the corrections that wait, the job that runs, and the runs."""
     learning = _learning(request, services).learning
     return LearningAnswer(**await services.admin_work.run(learning, model))
+
+
+@router.get(
+    "/models/{model}/concepts", summary="Concepts that were added to the vocabulary of a model"
+)
+async def list_concepts(model: str, request: Request, services: Wired) -> ConceptList:
+    """They are joined to the vocabulary's file at each run, so they stay when it is replaced."""
+    concepts = _learning(request, services).concepts
+    return ConceptList(concepts=await services.admin_work.run(concepts, model))
+
+
+_CONCEPT = {"key": "http://example.org/new", "names": {"fi": ["uusi", "toinen nimi"]}}
+
+
+@router.post(
+    "/models/{model}/concepts",
+    summary="Add a concept to the vocabulary of a model",
+    status_code=202,
+    response_model=SubmittedJob,
+)
+async def add_concept(
+    model: str,
+    body: Annotated[ConceptBody, json_body(ConceptBody, _CONCEPT)],
+    request: Request,
+    services: Wired,
+) -> Response:
+    """A job publishes a version that finds the concept by its names; the next run learns it."""
+    add = partial(_learning(request, services).add_concept, model, **body.model_dump())
+    return _submitted(await services.admin_work.run(add), request)
+
+
+@router.post(
+    "/models/{model}/concepts/delete",
+    summary="Remove a concept that was added to the vocabulary of a model",
+    status_code=202,
+    response_model=SubmittedJob,
+)
+async def remove_concept(
+    model: str,
+    body: Annotated[ConceptKey, json_body(ConceptKey, {"key": "http://example.org/new"})],
+    request: Request,
+    services: Wired,
+) -> Response:
+    """A job publishes a version without it."""
+    remove = _learning(request, services).remove_concept
+    return _submitted(await services.admin_work.run(remove, model, body.key), request)
+
+
+@router.get(
+    "/models/{model}/vocabulary-changes", summary="What another vocabulary would change in a model"
+)
+async def show_vocabulary_changes(
+    model: str,
+    query: Annotated[ChangesQuery, query_of(ChangesQuery)],
+    request: Request,
+    services: Wired,
+) -> VocabularyChanges:
+    """Compares a file with the vocabulary of the model: new, renamed and missing concepts."""
+    changes = _learning(request, services).vocabulary_changes
+    return VocabularyChanges(**await services.admin_work.run(changes, model, query.vocabulary))
 
 
 @router.get("/models/{model}/recipe", summary="The recipe of a model", responses=problems(422))

@@ -156,6 +156,50 @@ class LearningAnswer(BaseModel):
     )
 
 
+class ConceptBody(RequestModel):
+    """A concept that is added to the vocabulary of a model."""
+
+    key: str = Field(description="the label, such as a URI")
+    names: dict[str, list[str]] = Field(
+        description="by language, the name and then other names: texts are searched for them"
+    )
+    broader: list[str] = Field(default=[], description="keys of the concepts above it")
+    examples: list[str] = Field(default=[], description="texts that have it: the next run learns")
+
+
+class ConceptKey(RequestModel):
+    """The key of a concept that was added."""
+
+    key: str
+
+
+class ConceptList(BaseModel):
+    """The concepts that were added to a model's vocabulary, the oldest first.
+
+    Each has `key`, `names`, `broader`, `examples`, `at` in seconds since 1970, and `version`, the
+    first version that answers it.
+    """
+
+    concepts: list[dict[str, Any]]
+
+
+class ChangesQuery(RequestModel):
+    """A choice of a vocabulary to compare."""
+
+    vocabulary: str = Field(description="a name below the data directory")
+
+
+class VocabularyChanges(BaseModel):
+    """How a file of concepts differs from a model's vocabulary; at most 50 concepts of a kind."""
+
+    n_added: int
+    n_changed: int
+    n_removed: int
+    added: list[dict[str, str]] = Field(description="`key` and `name`")
+    changed: list[dict[str, str]] = Field(description="`key`, `name` and `old_name`")
+    removed: list[dict[str, str]] = Field(description="`key` and `name`")
+
+
 class UploadedFileList(BaseModel):
     """The files of the data directory, by name."""
 

@@ -32,6 +32,8 @@ jobs                   a row for each job, those that have ended too (`xylem.adm
 schedules              a row for each schedule of jobs (`xylem.admin.jobs.schedules`)
 recipes                a row for each model that learns by a recipe: a JSON object
                        (`xylem.workflows.recipe`)
+concepts               a row for each concept that an admin has added to the vocabulary of a model
+                       with a recipe: a JSON object (`xylem.admin.jobs.model_learning`)
 key_usage              for each hour since 1970, key and model what the key sent to the model
 job_totals             for each kind of jobs and each state in which they end: the number of jobs
                        and their total run time. These sums outlive the jobs
@@ -243,6 +245,15 @@ RECIPES = _table(
     Column("changed", Float, nullable=False),
 )
 
+CONCEPTS = _table(
+    "concepts",
+    Column("model", String(64), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("concept", Text, nullable=False),
+    Column("at", Float, nullable=False),
+    PrimaryKeyConstraint("model", "key"),
+)
+
 JOB_TOTALS = _table(
     "job_totals",
     Column("kind", String(32), nullable=False),
@@ -311,7 +322,7 @@ def migrate(connection: Connection) -> None:
     if number < len(STEPS):
         connection.execute(delete(SCHEMA_VERSION))
         connection.execute(insert(SCHEMA_VERSION).values(number=len(STEPS)))
-    for table in (KEY_USAGE, RECIPES):  # which a database of this schema may lack
+    for table in (KEY_USAGE, RECIPES, CONCEPTS):  # which a database of this schema may lack
         table.create(connection, checkfirst=True)
     for column in ADDED:
         name = column.table.name

@@ -248,6 +248,38 @@ class Admin(Base):
             before=before,
         )
 
+    def concepts(self, model: str) -> list[JsonObject]:
+        """List the concepts that were added to the vocabulary of a model, the oldest first."""
+        answer = self.call("GET", admin_path(model, "/concepts"))
+        return cast(list[JsonObject], answer["concepts"])
+
+    def add_concept(
+        self,
+        model: str,
+        key: str,
+        names: Mapping[str, Sequence[str]],
+        broader: Sequence[str] = (),
+        examples: Sequence[str] = (),
+    ) -> Job:
+        """Add a concept to the vocabulary of a model; the job publishes a version that answers it.
+
+        names     by language, such as {"fi": ["uusi", "toinen nimi"]}
+        broader   keys of the concepts above it
+        examples  texts that have it, which the next run learns from
+        """
+        body = {"key": key, "names": names, "broader": list(broader), "examples": list(examples)}
+        return self._read(Job, request_of("POST", admin_path(model, "/concepts"), body))
+
+    def remove_concept(self, model: str, key: str) -> Job:
+        """Remove a concept that was added; the job publishes a version without it."""
+        path = admin_path(model, "/concepts/delete")
+        return self._read(Job, request_of("POST", path, {"key": key}))
+
+    def vocabulary_changes(self, model: str, vocabulary: str) -> JsonObject:
+        """Return what a vocabulary of the data directory would change in that of a model."""
+        path = admin_path(model, "/vocabulary-changes")
+        return self.call("GET", path, vocabulary=vocabulary)
+
     def learning(self, model: str) -> JsonObject:
         """Return how a model learns: its recipe, its next run, and its runs with their figures."""
         return self.call("GET", admin_path(model, "/learning"))

@@ -394,9 +394,14 @@ def load_vectors(
         raise Corrupt(
             "manifest", f"features.{VECTORS}source to be {BESIDE_TEXTS} or {BY_ENCODER}", source
         )
-    names = VectorParameters.model_fields.keys() & (vectors.keys() - {"dims"})
     try:
-        options = VectorParameters(**{name: vectors[name] for name in names})
+        options = VectorParameters(
+            **{
+                name: vectors[name]
+                for name in VectorParameters.model_fields
+                if name in vectors and name != "dims"
+            }
+        )
     except BadParameter as error:
         raise Corrupt("manifest", "features as a training makes them", str(error)) from error
     if options.weight == "auto":
@@ -404,8 +409,10 @@ def load_vectors(
     mean = take(arrays, MEAN, "float32", (None,))
     tail = Tail(mean, take(arrays, BASIS, "float32", (len(mean), None)), float(options.weight))
     stored_names = _NAMES | (_ENCODER_NAMES if source == BY_ENCODER else set())
-    is_fitting = vectors == {**vectors, "numbers": len(mean), "dims": tail.dims}
-    if not is_fitting or vectors.keys() != stored_names:
+    if (
+        vectors != {**vectors, "numbers": len(mean), "dims": tail.dims}
+        or vectors.keys() != stored_names
+    ):
         raise Corrupt("manifest", f"features.{VECTORS}dims to be {tail.dims}", vectors)
     if source == BESIDE_TEXTS:
         return words, tail, None

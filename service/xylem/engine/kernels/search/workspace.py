@@ -165,6 +165,7 @@ class BeamWorkspace(NamedTuple):
     saved_size             [lanes]
     needed                 [lanes]              how many nodes of its last level a lane must score
     ahead                  [lanes]              how many of the next level's best nodes are scored
+    greatest               [LANES]              the best children, one of each lane of the vectors
     """
 
     below: U8_1
@@ -191,6 +192,7 @@ class BeamWorkspace(NamedTuple):
     saved_size: I32_1
     needed: I32_1
     ahead: I32_1
+    greatest: F32_1
 
     def entries(self) -> Entries:
         """Return the entries that are scored."""
@@ -256,6 +258,7 @@ class BeamShape:
             "best_score best_label": (n_lanes, top_r),
             "saved_node saved_score": (n_lanes, n_saved),
             "saved_log_p": (n_lanes, n_saved, self._width),
+            "greatest": LANES,
         }
         arrays = zeros(BeamWorkspace, shapes)
         return BeamWorkspace(below=self.below, in_rounds=self._in_rounds, **arrays)

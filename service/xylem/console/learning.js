@@ -1,0 +1,97 @@
+// What a model with a recipe learns: the next run, its versions and corrections.
+
+import { adminPath, getJson, Problem } from "./api.js";
+import { corrections } from "./corrections.js";
+import { byId, el } from "./dom.js";
+import { showJob } from "./job.js";
+import { models } from "./models.js";
+import { nextRun } from "./next_run.js";
+import { notice, showProblem } from "./notice.js";
+import { runs } from "./runs.js";
+
+export const heading = "Learning";
+
+let place = null;
+let asked = 0;
+let shown = null; // {model, refresh} of the model that is shown
+let followed = null; // {pane, controller} of the job that is shown
+
+/** Show the page. */
+export async function open(section) {
+  place = section;
+  models.addEventListener("change", load);
+  await load();
+}
+
+/** Leave the page. */
+export function close() {
+  models.removeEventListener("change", load);
+  unfollow();
+  shown = null;
+  asked++;
+}
+
+/** Show the chosen model; if it is shown already, read anew what may have changed, and let forms and the job be. */
+async function load() {
+  const model = models.name;
+  const mine = ++asked;
+  if (!model) {
+    place.replaceChildren(el("h1", {}, heading), el("p", {}, "There is no model yet: ", el("a", { href: "#/train" }, "train one"), "."));
+    return;
+  }
+  const isNew = shown?.model !== model;
+  const title = el("h1", {}, `Learning of ${model}`);
+  if (isNew) {
+    unfollow();
+    shown = null;
+    place.replaceChildren(title, el("p", { class: "dim", role: "status" }, "Reading what it has learnt …"));
+  }
+  try {
+    const state = await getJson(`${adminPath(model)}/learning`);
+    if (mine !== asked) return;
+    showProblem(byId("notice"), null);
+    if (isNew || Boolean(state.recipe) !== shown.hasRecipe) show(model, title, state);
+    else await shown.refresh(state);
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    if (mine !== asked) return;
+    if (shown && (problem.isServerGone || problem.status >= 500)) { // forms keep what was typed
+      showProblem(byId("notice"), problem, load);
+      return;
+    }
+    unfollow();
+    shown = null;
+    place.replaceChildren(title, notice(problem, load));
+  }
+}
+
+function show(model, title, state) {
+  const base = adminPath(model);
+  const tools = { base, model, follow };
+  const sent = corrections(tools, load);
+  const parts = state.recipe ? [nextRun(tools, state), runs(state), sent] : [sent];
+  place.replaceChildren(title, state.recipe ? "" : withoutRecipe(model), ...parts.map((part) => part.node));
+  for (const part of parts) part.start?.();
+  shown = { model, hasRecipe: Boolean(state.recipe), refresh: (now) => Promise.all(parts.map((part) => part.refresh(now))) };
+  if (state.job && state.recipe) parts[0].show(state.job.id);
+}
+
+/** Show a job in an element, live; that which was shown before goes. */
+function follow(id, pane) {
+  unfollow();
+  followed = { pane, controller: new AbortController() };
+  showJob(id, pane, followed.controller.signal, (job) => {
+    if (job.state !== "queued" && job.state !== "running") load();
+  });
+}
+
+function unfollow() {
+  followed?.controller.abort();
+  followed?.pane.replaceChildren();
+  followed = null;
+}
+
+const withoutRecipe = (model) => el("div", { class: "notice", id: "no-recipe" },
+  el("p", {}, "This model has no recipe, so nothing is learnt by itself. A recipe says from which files a model learns. This command makes one, and a version that was learnt by it:"),
+  el("pre", {}, `xylem learn ${model} --vocabulary FILE.ttl --data DOCUMENTS.jsonl --language en`),
+  el("p", { class: "dim" }, "On the service a recipe is set with PUT ", el("code", {}, `/${adminPath(model)}/recipe`), ". The page ", el("a", { href: "#/train" }, "Train"), " trains without one."));
