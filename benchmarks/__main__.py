@@ -70,6 +70,9 @@ def main() -> None:
     parser.add_argument(
         "--labels", nargs="+", type=int, default=growth.SIZES, help="sizes of trees"
     )
+    parser.add_argument(
+        "--train", action="store_true", help="`growth`: train on generated rows of these sizes"
+    )
     parser.add_argument("--weights", choices=CHILDREN_MAX, default="float32", help="their weights")
     parser.add_argument(
         "--trainers",
@@ -115,7 +118,7 @@ def main() -> None:
         given.trainers,
         given.against,
     )
-    settings = Settings(data, given.out, *how, directories=given.data)
+    settings = Settings(data, given.out, *how, directories=given.data, trains=given.train)
     for table in tables:
         TABLES[table](settings)
 

@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--language", default="fi")
-    parser.add_argument("--documents", type=int, default=800)
+    parser.add_argument("--documents", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--corrections", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)

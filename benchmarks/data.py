@@ -51,8 +51,8 @@ def prepare(directory: Path, out: Path) -> Prepared:
     if not (work / "ready").exists():
         work.mkdir(parents=True, exist_ok=True)
         train, train_rows, test, test_rows = _read(directory)
-        _write(work, "train", train_rows, train.labels)
-        _write(work, "test", test_rows, test.labels)
+        write_rows(work, "train", train_rows, train.labels)
+        write_rows(work, "test", test_rows, test.labels)
         np.save(work / "unknown.npy", test.unknown_labels)
         (work / "ready").touch()
     labels = sp.load_npz(work / "train.labels.npz")
@@ -112,7 +112,8 @@ def _read(directory: Path) -> tuple[Dataset, SparseRows, Dataset, SparseRows]:
     return train, train_rows, test, featurizer.transform_dataset(test)
 
 
-def _write(work: Path, part: str, rows: SparseRows, labels: LabelRows) -> None:
+def write_rows(work: Path, part: str, rows: SparseRows, labels: LabelRows) -> None:
+    """Write rows and their labels as .txt, .rows.npz and .labels.npz."""
     shape = (rows.n_rows, rows.n_features)
     matrix = sp.csr_matrix((rows.values, rows.indices, rows.indptr), shape, copy=True)
     ones = np.ones(len(labels.indices), np.float32)

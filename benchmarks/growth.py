@@ -1,7 +1,7 @@
 """Cost against the number of labels: generated label trees with the
-statistics of Amazon-670k, none trained.
+statistics of Amazon-670k, none trained; with --train the training (`growth_training`).
 
-python -m benchmarks growth [--labels N ...] [--weights float32|bfloat16|int8]
+python -m benchmarks growth [--labels N ...] [--weights float32|bfloat16|int8] [--train]
 
 Each size is published by one fresh process and measured by another, so that neither finds the
 other's memory.
@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import growth_training
+from benchmarks.growth_rows import N_FEATURES, Zipf, generate_rows
 from benchmarks.peers.figures import timed
 from benchmarks.runs import Settings, in_fresh_process, note, show
 from benchmarks.systems import Figures
-from xylem.base.rows import SparseRows
 from xylem.engine.predictor import PredictOptions, Predictor
 from xylem_store.build import build_ensemble
 from xylem_store.ensemble import Chunk, Tree, Weights
@@ -31,8 +32,6 @@ from xylem_store.store import Store
 from xylem_store.version import Draft
 
 SIZES = (10_000, 100_000, 1_000_000)
-N_FEATURES = 135_909
-ROW_FEATURES = 75
 LEAF_LABELS = 85
 """Labels of a leaf's chunk, at most."""
 ARITY = 16
@@ -52,30 +51,13 @@ _SHOWN = {
 }
 
 
-class _Zipf:
-    """Features whose frequencies follow Zipf's law (exponent 1),
-    their ids in no order of frequency.
-    """
-
-    def __init__(self) -> None:
-        self._feature_of_rank = np.random.default_rng(0).permutation(N_FEATURES).astype(np.int32)
-
-    def draw(self, random: np.random.Generator, n: int) -> NDArray[np.int32]:
-        """Return n features; a rank is an exponential of a uniform number, rounded down."""
-        ranks = np.exp(random.random(n, np.float32) * np.float32(np.log(N_FEATURES + 1))).astype(
-            np.int32
-        )
-        features: NDArray[np.int32] = self._feature_of_rank[np.minimum(ranks, N_FEATURES) - 1]
-        return features
-
-
 def _groups(n: int, size: int) -> NDArray[np.int64]:
     """Return the sizes of the fewest groups of at most `size`, as even as can be."""
     n_groups = -(-n // size)
     return np.diff(np.arange(n_groups + 1) * n // n_groups)
 
 
-def _chunk(random: np.random.Generator, zipf: _Zipf, n_children: int, n_draws: int) -> Chunk:
+def _chunk(random: np.random.Generator, zipf: Zipf, n_children: int, n_draws: int) -> Chunk:
     """Return scorers of n_children children with normal weights at
     n_draws features each, repeats dropped.
     """
@@ -97,7 +79,7 @@ def generate(n_labels: int) -> Tree:
     A scorer over n labels has weights at about LABEL_DRAWS * sqrt(n) features, for a vocabulary
     grows so.
     """
-    random, zipf = np.random.default_rng(n_labels), _Zipf()
+    random, zipf = np.random.default_rng(n_labels), Zipf()
     levels = [_groups(n_labels, LEAF_LABELS)]
     while len(levels[-1]) > 1:
         levels.append(_groups(len(levels[-1]), ARITY))
@@ -112,20 +94,6 @@ def generate(n_labels: int) -> Tree:
     node_label = np.full(len(n_children), -1, np.int32)
     node_label[-n_labels:] = random.permutation(n_labels)
     return Tree(child_ptr.astype(np.int32), node_label, chunks)
-
-
-def generate_rows(n_rows: int) -> SparseRows:
-    """Return rows of ROW_FEATURES different features, of length 1."""
-    random, zipf = np.random.default_rng(1), _Zipf()
-    indices = np.empty((n_rows, ROW_FEATURES), np.int32)
-    for row in indices:
-        drawn = zipf.draw(random, 4 * ROW_FEATURES)
-        first = np.sort(np.unique(drawn, return_index=True)[1])[:ROW_FEATURES]
-        row[:] = np.sort(drawn[first])
-    values = random.random(indices.shape, np.float32) + np.float32(0.1)
-    values /= np.sqrt((values**2).sum(axis=1, keepdims=True))
-    indptr = np.arange(n_rows + 1, dtype=np.int64) * ROW_FEATURES
-    return SparseRows(indptr, indices.ravel(), values.ravel(), N_FEATURES)
 
 
 def publish(store: Path, n_labels: int, weights: Weights) -> Figures:
@@ -187,6 +155,9 @@ def _read_bytes() -> int:
 
 def run(settings: Settings) -> None:
     """Print a line for each size."""
+    if settings.trains:
+        growth_training.run(settings)
+        return
     found: dict[int, Figures] = {}
     for n_labels in settings.labels:
         note(f"growth: {n_labels:,} labels")

@@ -35,6 +35,7 @@ class Settings:
     trainers: Sequence[str]
     against: Path | None = None
     directories: Sequence[Path] = ()
+    trains: bool = False
     command: str = field(
         default_factory=lambda: shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
     )

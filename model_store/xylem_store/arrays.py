@@ -37,7 +37,7 @@ DESCRIPTORS: dict[str, str] = {
 }
 
 _MAGIC = b"\x93NUMPY\x01\x00"
-_PIECE_BYTES = 1 << 22
+PIECE_BYTES = 1 << 22
 
 T = TypeVar("T")
 
@@ -102,8 +102,8 @@ def _pieces_of(name: str, array: NDArray[Any]) -> Iterator[bytes | memoryview]:
     data = np.ascontiguousarray(array, DESCRIPTORS[dtype]).reshape(array.shape)
     yield header_of(dtype, data.shape)
     raw = data.reshape(-1).view(np.uint8).data
-    for start in range(0, len(raw), _PIECE_BYTES):
-        yield raw[start : start + _PIECE_BYTES]
+    for start in range(0, len(raw), PIECE_BYTES):
+        yield raw[start : start + PIECE_BYTES]
 
 
 def map_array(

@@ -104,9 +104,8 @@ def check_bounds(
         if bound is None or (groups and name.partition("/")[0] not in groups):
             continue
         flat = array.reshape(-1)
-        size = sizes.get(bound.sized_by)
-        if size is None:
-            size = len(array_named(arrays, bound.sized_by))
+        sized_by = bound.sized_by
+        size = sizes[sized_by] if sized_by in sizes else len(array_named(arrays, sized_by))
         size += bound.size_offset
         if not bound.ascends:
             check_all(

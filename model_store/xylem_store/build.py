@@ -86,8 +86,7 @@ def _to_int8(
         for row in rows:
             for j in range(n_children):
                 scale[j] = max(scale[j], abs(ensemble.dense[row + j]))
-        for j in range(n_children):
-            scale[j] /= np.float32(INT8_MAX)
+        scale /= np.float32(INT8_MAX)
         for i in words:
             bits_out[i] = np.uint8(_units(sparse[i], scale[children[i]]))
         for row in rows:
@@ -361,12 +360,8 @@ def _measure_chunk(
     for position in child:
         if position < 0 or position >= len(bias):
             return _NO_CHILD
-    for number in weight:
-        if not np.isfinite(number):
-            return _NOT_FINITE
-    for number in bias:
-        if not np.isfinite(number):
-            return _NOT_FINITE
+    if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+        return _NOT_FINITE
     sizes_out[0] = n_blocks
     sizes_out[1] = n_sparse + 1
     sizes_out[2] = n_words

@@ -164,6 +164,8 @@ def as_float(stored: NDArray[Any]) -> NDArray[np.float32]:
     stored  float32, uint16 (the upper halves of float32), or int8 (steps, which are not scaled
             here)
     """
-    if stored.dtype == np.uint16:
-        return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return stored.astype(np.float32)
+    return (
+        (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        if stored.dtype == np.uint16
+        else stored.astype(np.float32)
+    )

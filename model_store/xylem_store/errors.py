@@ -18,8 +18,6 @@ StoreError
 └── StoreUnwritable         store-unwritable: no space, no permission, read-only, locked, I/O error
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 
@@ -105,7 +103,7 @@ class Corrupt(StoreError, code="model-corrupt"):
         self.expected = expected
         self.actual = actual
 
-    def within(self, place: str) -> Corrupt:
+    def within(self, place: str) -> "Corrupt":
         """Return the same error with the place (a model and version, a file) before `where`."""
         return type(self)(f"{place}: {self.where}", self.expected, self.actual)
 
@@ -118,7 +116,7 @@ class StoreUnreadable(StoreError, code="store-unreadable"):
     """The file system refused or failed to read."""
 
     @classmethod
-    def for_path(cls, path: Path, expected: str, actual: str) -> StoreUnreadable:
+    def for_path(cls, path: Path, expected: str, actual: str) -> "StoreUnreadable":
         """Return an error whose message names the path, and whose `public_message` does not."""
         error = cls(f"{path}: expected {expected}, found {actual}")
         error.public_message = f"expected {expected}, found {actual}"

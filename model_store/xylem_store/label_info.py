@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem_store.arrays import offset_fault
+from xylem_store.arrays import PIECE_BYTES, offset_fault
 from xylem_store.compiled.handles import I32, I64, U8, read_only
 from xylem_store.documents import (
     DIGEST,
@@ -62,7 +62,6 @@ _LANGUAGE = r"[a-z]{1,8}(-[a-z0-9]{1,8}){0,3}"
 _COLUMN = rf"{URI}|{NOTATION}|{DEPRECATED}|({NAME}|{OTHER_NAME}){_LANGUAGE}"
 _SCHEMA = 1
 _ALIGNMENT = 64
-_PIECE_BYTES = 1 << 22
 _BYTES_MAX = 1 << 40
 
 
@@ -166,10 +165,7 @@ class LabelInfo(NamedTuple):
 
     def above(self, subject: int) -> list[int]:
         """Return the subjects directly above subject i, 0 <= i < n."""
-        subjects: list[int] = self.broader[
-            self.broader_ptr[subject] : self.broader_ptr[subject + 1]
-        ].tolist()
-        return subjects
+        return [*self.broader[self.broader_ptr[subject] : self.broader_ptr[subject + 1]].tolist()]
 
     def under(self, subjects: Iterable[int]) -> NDArray[np.bool_]:
         """Return which subjects are some subjects or below them, at any depth, bool[n].
@@ -227,10 +223,11 @@ def build_label_info(
         raise ValueError(f"expected 1 to {SUBJECTS_MAX} subjects, found {len(subjects)}")
     languages = list(dict.fromkeys(tag for subject in subjects for tag in subject.names))
     with_others = {tag for subject in subjects for tag, _, _ in subject.other_names}
-    columns = _columns(languages, key_column) + tuple(
-        f"{OTHER_NAME}{tag}" for tag in languages if tag in with_others
+    columns = (
+        *_columns(languages, key_column),
+        *(f"{OTHER_NAME}{tag}" for tag in languages if tag in with_others),
+        *((DEPRECATED,) if any(subject.deprecated for subject in subjects) else ()),
     )
-    columns += (DEPRECATED,) if any(subject.deprecated for subject in subjects) else ()
     if language is not None and language not in languages:
         raise ValueError(
             f"expected one of the languages {', '.join(languages)}, found {language!r}"
@@ -346,7 +343,7 @@ def label_info_pieces(info: LabelInfo) -> Iterator[memoryview | bytes]:
     yield sealed.ljust(HEAD_BYTES, b"\n")
     for piece in _pieces(info.offsets, info.broader_ptr, info.keys.slots, info.broader, info.utf8):
         yield from (
-            piece[offset : offset + _PIECE_BYTES] for offset in range(0, len(piece), _PIECE_BYTES)
+            piece[offset : offset + PIECE_BYTES] for offset in range(0, len(piece), PIECE_BYTES)
         )
 
 
@@ -449,6 +446,5 @@ def _pieces(*arrays: NDArray[Any]) -> list[memoryview | bytes]:
     pieces: list[memoryview | bytes] = []
     for values in arrays:
         little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-        pieces.append(little.view(np.uint8).data)
-        pieces.append(bytes(_padded(little.nbytes) - little.nbytes))
+        pieces += [little.view(np.uint8).data, bytes(_padded(little.nbytes) - little.nbytes)]
     return pieces

@@ -1,7 +1,5 @@
 """manifest.json as a typed object: written in one form, parsed strictly. FORMAT.md is the spec."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import hashlib
@@ -124,7 +122,7 @@ class Manifest:
     metrics: Mapping[str, float]
     features: Mapping[str, Parameter]
     arrays: Mapping[str, ArrayInfo]
-    members: tuple[Manifest, ...] = ()
+    members: "tuple[Manifest, ...]" = ()
 
     @property
     def full_name(self) -> str:

@@ -48,11 +48,12 @@ def json_array(name: str, document: Mapping[str, Any]) -> NDArray[np.uint8]:
 
     Raises Corrupt for an object that no reader would accept.
     """
-    group = name.partition("/")[0]
     try:
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise Corrupt(group, "a JSON object, all numbers finite", str(error)) from error
+        raise Corrupt(
+            name.partition("/")[0], "a JSON object, all numbers finite", str(error)
+        ) from error
     array = np.frombuffer(text.encode("ascii"), np.uint8)
     read_json_array({name: array}, name)
     return array

@@ -196,9 +196,8 @@ class StoreReader:
 
     def manifest(self, name: str, version: int) -> Manifest:
         """Return the manifest of a version. Raises NotFound, Corrupt or StoreUnreadable."""
-        directory = self._files.version_path(name, version)
         with self._reading_version(name, version):
-            manifest = read_manifest(self._fs, directory)
+            manifest = read_manifest(self._fs, self._files.version_path(name, version))
             if (manifest.model, manifest.version) != (name, version):
                 raise Corrupt(
                     "manifest.json: model and version", f"{name}@{version}", manifest.full_name

@@ -88,14 +88,14 @@ class RemoteIndex(NamedTuple):
 
         Raises BadNames for more than an index may contain.
         """
-        models = {}
-        for name, model in self.models.items():
-            aliases = {alias: document.fields() for alias, document in model.aliases.items()}
-            models[name] = {
-                "aliases": aliases,
+        models = {
+            name: {
+                "aliases": {alias: document.fields() for alias, document in model.aliases.items()},
                 "digests": {str(version): digest for version, digest in model.digests.items()},
                 "label_info": model.label_info and model.label_info._asdict(),
             }
+            for name, model in self.models.items()
+        }
         data = render_sealed({"generation": self.generation, "models": models})
         n_aliases = max(len(model.aliases) for model in self.models.values())
         for n, n_max, unit in (

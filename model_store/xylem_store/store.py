@@ -6,8 +6,6 @@ power, and needs no lock. Writers of one model take turns through a lock file; a
 process.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable
@@ -31,9 +29,9 @@ Arguments = ParamSpec("Arguments")
 
 
 def _forward(
-    part_of: Callable[[Store], Part],
+    part_of: "Callable[[Store], Part]",
     method: Callable[Concatenate[Part, Arguments], Result],
-) -> Callable[Concatenate[Store, Arguments], Result]:
+) -> "Callable[Concatenate[Store, Arguments], Result]":
     """Return a method of the store that calls the method of one of its parts.
 
     Signature and docstring are those of the part. The alternative would have been 34 methods that
@@ -41,7 +39,7 @@ def _forward(
     """
 
     @functools.wraps(method)
-    def call(store: Store, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    def call(store: "Store", /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         return method(part_of(store), *args, **kwargs)
 
     return call

@@ -170,8 +170,7 @@ def model_of(draft: Draft) -> Model:
 
 def draft_of(model: Model) -> Draft:
     """Return a draft with the contents of a version, without the id of the job that made it."""
-    core_names = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
-    core_names |= {f"{LABELS}/{name}" for name in model.labels._fields}
+    core_names = group_of(ENSEMBLE, model.ensemble).keys() | group_of(LABELS, model.labels).keys()
     return Draft(
         **{name: getattr(model.manifest, name) for name in _MANIFEST_FIELDS},
         ensemble=model.ensemble,
@@ -189,15 +188,12 @@ def manifest_of(draft: Draft) -> Manifest:
 
     Raises Corrupt for a draft that breaks an invariant of the format: it never reaches the disk.
     """
-    shapes = [
-        (
-            int(draft.ensemble.child_ptr[0]),
-            len(draft.ensemble.parent),
-            len(draft.ensemble.directory),
-        )
-    ]
-    if draft.kind == COMBINED:
-        shapes = [(member.n_trees, member.n_nodes, member.n_chunks) for member in draft.members]
+    trees = draft.ensemble
+    shapes = (
+        [(member.n_trees, member.n_nodes, member.n_chunks) for member in draft.members]
+        if draft.kind == COMBINED
+        else [(int(trees.child_ptr[0]), len(trees.parent), len(trees.directory))]
+    )
     n_trees, n_nodes, n_chunks = map(sum, zip(*shapes, strict=True))
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
@@ -241,10 +237,11 @@ def write_arrays(
     infos = {}
     for name, array in sorted(arrays.items()):
         stored = (files or {}).get(name)
-        if stored is not None and _is_linked(fs, stored.path, home / file_name(name)):
-            infos[name] = stored.info
-        else:
-            infos[name] = write_array(fs, home, name, array)
+        infos[name] = (
+            stored.info
+            if stored is not None and _is_linked(fs, stored.path, home / file_name(name))
+            else write_array(fs, home, name, array)
+        )
     fs.fsync_dir(home)
     return infos
 

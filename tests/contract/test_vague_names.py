@@ -39,7 +39,7 @@ ALLOWED = {
     "model_store/xylem_store/moves.py": {"at"},
     "service/xylem/admin/jobs/job.py": {"cancel_asked"},
     "service/xylem/admin/jobs/requests.py": {"by"},
-    "service/xylem/api/schemas/feedback.py": {"at", "before"},
+    "service/xylem/api/schemas/feedback.py": {"before"},
     "service/xylem/api/schemas/jobs.py": {"cancel_asked"},
     "service/xylem/api/schemas/labels.py": {"at"},
     "service/xylem/api/schemas/registry.py": {"at", "before"},

@@ -96,6 +96,37 @@ def corrections_are_filtered_and_deleted(page: Console) -> None:
     assert page.server.ask("GET", "/v1/models/m/thresholds")[1]["n_events"] == n_events
 
 
+def a_new_concept_is_answered_by_its_name(page: Console) -> None:
+    page.click("#concept-submit")  # the browser asks for a URI
+    page.fill("#concept-key", "l1")
+    page.click("#concept-submit")
+    page.shows("#concept-said", "Write at least one name.")
+    page.fill("#concept-names textarea", "solar kiln\nsun oven")
+    page.click("#concept-submit")
+    page.wait("$('#concept-said [role=alert]')")  # a concept of the file has this key
+    page.fill("#concept-key", "l9")
+    page.press("Another language")
+    page.fill("#concept-names > :last-child input", "fi")
+    page.fill("#concept-names > :last-child textarea", "aurinkouuni")
+    page.fill("#concept-broader", "salt mine")
+    page.click("#concept-broader-button")
+    page.shows("#concept-broader-chosen", "salt mine")
+    page.fill("#concept-examples", "A kiln in the sun.\n\nAnother one.")
+    page.click("#concept-submit")
+    page.shows("#own-concepts", "solar kiln")
+    page.wait("$('#concept-job .badge.succeeded')")
+    page.shows("#own-concepts", "version 2")
+    stored = page.server.admin("GET", "/models/m/concepts")[1]["concepts"][0]
+    assert stored["broader"] == ["l6"] and len(stored["examples"]) == 2
+    page.wait("$('#version').selectedOptions[0].text === 'latest (version 2)'")
+    page.go("predict")
+    for language, said in ("en", "solar kiln"), ("fi", "aurinkouuni"):
+        page.fill("#language", language)
+        page.wait(f"$('#language').value === '{language}'")
+        assert said in page.ask_text("A solar kiln in the yard")
+    page.fill("#language", "en")
+
+
 def a_run_now_shows_its_progress_and_the_new_version(page: Console) -> None:
     page.go("learning")
     page.click("#run-now")
@@ -104,6 +135,7 @@ def a_run_now_shows_its_progress_and_the_new_version(page: Console) -> None:
     page.shows("#runs tbody tr", "F1@5: expected a change of at least -0.5")
     page.count("#runs svg circle", 2)
     page.shows("#waiting", "0 corrections wait")
+    page.shows("#own-concepts", "solar kiln")
     page.click("#runs tbody button")
     page.shows("dialog", "Learnt for the first time")
     page.shows("dialog", "Figures on")
@@ -113,8 +145,49 @@ def a_run_now_shows_its_progress_and_the_new_version(page: Console) -> None:
     page.shows("#runs thead", "P@1 before")
 
 
+def another_vocabulary_shows_its_changes_and_is_used(page: Console) -> None:
+    data = page.directory / "data"
+    # the labels of the correction go, and one is new
+    names = [name if i not in (4, 5) else "" for i, name in enumerate(NAMES)]
+    write_vocabulary(data / "new.csv", [*names, "glass tower"])
+    (data / "gone.csv").write_text("uri,label_en\n")
+    page.open(f"{page.server.url}/#/learning")
+    page.wait("$('#vocabulary-file')")
+    (data / "gone.csv").unlink()
+    page.fill("#vocabulary-file", "file:gone.csv")
+    page.click("#vocabulary-look")
+    page.wait("$('#vocabulary-said [role=alert]')")
+    page.fill("#vocabulary-file", "file:new.csv")
+    page.click("#vocabulary-look")
+    page.shows("#vocabulary-changes", "1 new, 0 changed, 2 gone")
+    page.shows("#vocabulary-said .changes-gone", "snow owl")
+    page.shows("#vocabulary-said .changes-new", "glass tower")
+    page.click("#vocabulary-submit")
+    page.wait("$('#vocabulary-job .badge.succeeded')")
+    assert page.server.admin("GET", "/models/m/recipe")[1]["recipe"]["vocabulary"] == "new.csv"
+    page.wait("$('#corrections .bad-badge')?.textContent === 'gone'")
+    page.shows("#own-concepts", "solar kiln")
+
+
+def a_concept_is_removed_while_the_vocabulary_is_there(page: Console) -> None:
+    vocabulary = page.directory / "data" / "new.csv"
+    content = vocabulary.read_text()
+    vocabulary.unlink()
+    page.click("#run-now")
+    page.shows("#learn-job .notice", "found not: new.csv")
+    page.click("#own-concepts .danger")
+    page.shows("dialog", "Versions that are there keep it")
+    page.click("dialog > .danger")
+    page.shows("dialog", "expected a file below the data directory, found 'new.csv'")
+    vocabulary.write_text(content)
+    page.click("dialog > .danger")
+    page.shows("#own-concepts", "There are none yet.")
+    page.wait("$('#concept-job .badge.succeeded')")
+    assert page.server.admin("GET", "/models/m/concepts")[1]["concepts"] == []
+
+
 def the_page_fits_and_is_accessible(page: Console) -> None:
-    page.wait("$('#corrections li') && $('#runs svg')")
+    page.wait("$('#corrections li') && $('#runs svg') && $('#concept-key')")
     for width in (1280, 390):
         for dark in (False, True):
             page.look(width, dark=dark)

@@ -12,8 +12,6 @@ from numba import typeof, types
 
 from xylem_store.compiled.decorators import instruction
 
-_unliteral: Any = types.unliteral
-
 
 def address_of(kernel: Callable[..., Any], return_type: Any, *arguments: Any) -> int:
     """Return the address of a kernel's code for arguments like these; compile or load it if needed.
@@ -28,8 +26,7 @@ def address_of(kernel: Callable[..., Any], return_type: Any, *arguments: Any) ->
         raise TypeError(
             f"expected a kernel that returns {return_type}, found {overload.signature.return_type}"
         )
-    address: int = overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name)
-    return address
+    return int(overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name))
 
 
 def caller(return_type: Any) -> Any:
@@ -43,7 +40,7 @@ def caller(return_type: Any) -> Any:
 
     def call(typing_context: Any, address: Any, arguments: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-            kinds = [_unliteral(kind) for kind in signature.args[1].types]
+            kinds = [types.unliteral(kind) for kind in signature.args[1].types]
             convention = context.call_conv
             status, result = convention.call_function(
                 builder,

@@ -129,8 +129,7 @@ def _widened(kind: Any) -> Any:
     It is not a constant, nor a short integer: for each of these numba would compile the kernel
     again.
     """
-    unliteral: Any = types.unliteral
-    plain_kind = unliteral(kind)
+    plain_kind = types.unliteral(kind)
     return types.int64 if plain_kind in (types.int8, types.int16, types.int32) else plain_kind
 
 

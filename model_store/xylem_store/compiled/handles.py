@@ -184,8 +184,7 @@ def _type_of(kind: Kind | None, samples: Any) -> Any:
 def _emit_struct_at(typing_context: Any, cls: Any, handle: Any, samples: Any = None) -> Any:
     """Emit the struct of a class from a handle; `samples` is a tuple of arrays, if it needs any."""
     fields = [_type_of(kind, samples) for kind in _KINDS[cls.instance_class].values()]
-    named_tuple: Any = types.NamedTuple
-    struct_type = named_tuple(fields, cls.instance_class)
+    struct_type = types.NamedTuple(fields, cls.instance_class)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         words = context.make_array(signature.args[1])(context, builder, arguments[1]).data

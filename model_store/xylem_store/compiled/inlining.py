@@ -8,8 +8,6 @@ optimised for a helper alone, such as loops unrolled for any length, hinders whe
 arguments are known.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import llvmlite.binding
@@ -42,7 +40,7 @@ class _Library(JITCodeLibrary):
         return self.name, self._get_module_for_linking().as_bitcode()
 
     @classmethod
-    def restored(cls, codegen: Any, serialized: tuple[str, bytes]) -> _Library:
+    def restored(cls, codegen: Any, serialized: tuple[str, bytes]) -> "_Library":
         """Return the library that was stored in the cache as (name, bitcode)."""
         name, bitcode = serialized
         library = cls(codegen, name)

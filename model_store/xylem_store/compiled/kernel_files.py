@@ -6,8 +6,6 @@ whenever the kernel is loaded. Here it is parsed only when it is needed: a proce
 nothing does without.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -38,7 +36,9 @@ class KernelCacheLocator(_CacheLocator):
         self._path = cache_dir() / directory_of(file)
 
     @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
+    def from_function(
+        cls, py_func: Callable[..., Any], py_file: str
+    ) -> "KernelCacheLocator | None":
         """Return a locator for `py_func`, None if it is not in a file."""
         file = Path(py_file).resolve()
         return cls(py_func, file) if file.is_file() else None
@@ -73,7 +73,7 @@ class KernelFiles(IndexDataCacheFile):
     """
 
     def __init__(
-        self, directory: str, name: str, stamp: str, shipped: KernelFiles | None = None
+        self, directory: str, name: str, stamp: str, shipped: "KernelFiles | None" = None
     ) -> None:
         super().__init__(directory, name, stamp)
         self._shipped = shipped

@@ -50,8 +50,7 @@ def rebuilt(target: Any, payload: tuple[Any, ...], library: Any, get_executable:
     context = SimpleNamespace(
         typing_context=target.typing_context, codegen=lambda: codegen, get_executable=get_executable
     )
-    result: Any = CompileResult
-    return result._rebuild(context, *payload)._replace(target_context=target)
+    return CompileResult._rebuild(context, *payload)._replace(target_context=target)
 
 
 class CachedKernelImpl(CompileResultCacheImpl):

@@ -78,10 +78,11 @@ def _checked_pointer(context: Any, builder: Any, array_type: Any, args: Any, vec
     vector.
     """
     if context.enable_boundscheck:
-        check: Any = cgutils.do_boundscheck
         n_items = context.make_array(array_type)(context, builder, args[0]).nitems
         for offset in (0, vector.count - 1):
-            check(context, builder, builder.add(args[1], args[1].type(offset)), n_items)
+            cgutils.do_boundscheck(
+                context, builder, builder.add(args[1], args[1].type(offset)), n_items
+            )
     return _pointer(context, builder, array_type, args, vector)
 
 
@@ -270,9 +271,8 @@ def vfirst(typingctx: Any, sets: Any, array: Any, index: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(_V16I, [_V16I, ir.IntType(1)])
-        insert: Any = cgutils.get_or_insert_function
         lowest = builder.call(
-            insert(builder.module, kind, "llvm.cttz.v16i32"),
+            cgutils.get_or_insert_function(builder.module, kind, "llvm.cttz.v16i32"),
             [builder.bitcast(args[0], _V16I), ir.Constant(ir.IntType(1), 1)],
         )
         vector = ir.Constant(_V16F, ir.Undefined)
@@ -303,9 +303,9 @@ def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
         address = _pointer(context, builder, array, args, ir.IntType(8))
         kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
-        insert: Any = cgutils.get_or_insert_function
         builder.call(
-            insert(builder.module, kind, "llvm.prefetch.p0"), [address, _I32(0), _I32(3), _I32(1)]
+            cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0"),
+            [address, _I32(0), _I32(3), _I32(1)],
         )
         return context.get_dummy_value()
 

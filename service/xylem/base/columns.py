@@ -15,6 +15,9 @@ TABLES = (".csv", ".tsv", ".parquet")
 # The suffixes of files with a JSON object on each line.
 JSON_LINES = (".jsonl", ".ndjson")
 
+# The kinds of files that can have a vector in a cell.
+VECTOR_KINDS = (*JSON_LINES, ".parquet")
+
 SEPARATOR_CHARS_MAX = 16
 N_FOR_TABLES = 6  # the number of the first values of TableColumns, which only tables have
 
@@ -40,6 +43,8 @@ class TableColumns(NamedTuple):
                    named, and a file has one of them
     weight         the column, or the key of lines of JSON, with the weights of rows. Empty: all
                    weights are 1
+    vector         the column, or the key of lines of JSON, with the vectors of rows. Empty: there
+                   is none
     vectors        the file of vectors that stands beside a data file, as (data file, its vectors)
     """
 
@@ -54,28 +59,62 @@ class TableColumns(NamedTuple):
     strict: bool = False
     fields: TextFields = TextFields()
     weight: str = ""
+    vector: str = ""
     vectors: tuple[tuple[Path, Path], ...] = ()
 
     def vectors_of(self, path: Path) -> Path | None:
         """Return the file of vectors that stands beside a data file, None if there is none."""
         return next((vectors for data, vectors in self.vectors if data == path), None)
 
-    def with_vectors(self, vectors: Sequence[Path] | None, *files: Path | None) -> Self:
-        """Return the same with a file of vectors beside each data file, in the same order.
+    def with_vectors(
+        self, vectors: Sequence[Path] | None, *files: Path | None, column: str | None = None
+    ) -> Self:
+        """Return the same with vectors of rows: in a file beside each data file, or in a column.
 
-        Raises BadParameter, whose path is the field of a job, unless there are as many of both, or
-        no vectors.
+        vectors  the files of vectors, in the order of the data files; None: there are none
+        column   as `vector`; None: there is none
+
+        Raises BadParameter, whose path is the field of a job, for both, for another number of files
+        of vectors, and for rows that are joined.
         """
         paths = [file for file in files if file is not None]
-        if vectors and self.join:
-            raise BadParameter("vectors cannot be used with join rows").with_path("vectors")
+        if column == "":
+            raise BadParameter("vector column: expected a name, found an empty one").with_path(
+                "vector_column"
+            )
+        if vectors and column:
+            raise BadParameter("vectors cannot be used with a vector column").with_path("vectors")
+        if self.join and (vectors or column):
+            name = "vectors" if vectors else "vector_column"
+            raise BadParameter(f"{name.replace('_', ' ')} cannot be used with join rows").with_path(
+                name
+            )
         if vectors and len(vectors) != len(paths):
             names = ", ".join(path.name for path in paths)
             raise BadParameter(
                 f"vectors: expected a file for each file of data, {len(paths)} ({names}), "
                 f"found {len(vectors)}"
             ).with_path("vectors")
-        return self._replace(vectors=tuple(zip(paths, vectors or (), strict=False)))
+        pairs = tuple(zip(paths, vectors or (), strict=False))
+        return self._replace(vectors=pairs, vector=column or "")
+
+    def for_file(self, path: Path, kind: str) -> Self:
+        """Return how a data file is read: a file of vectors beside it replaces the column.
+
+        Raises BadParameter if vectors are in a column, and files of this kind have none.
+        """
+        if self.vectors_of(path) is not None:
+            return self._replace(vector="")
+        if self.vector and kind not in VECTOR_KINDS:
+            raise BadParameter(
+                f"vector column: expected a file of {', '.join(VECTOR_KINDS)}, whose cells have "
+                f"many numbers, found {path.name!r}: give its vectors in a .npy file"
+            ).with_path("vector_column")
+        return self
+
+    def has_vectors(self, path: Path) -> bool:
+        """Return whether the rows of a data file have vectors."""
+        return bool(self.vector) or self.vectors_of(path) is not None
 
     def with_texts(self, names: Iterable[str]) -> Self:
         """Return the same with these columns of text, each of weight 1."""
@@ -103,9 +142,9 @@ class TableColumns(NamedTuple):
         return self._replace(texts=TextFields(), fields=self.texts.with_weight(1))
 
     @property
-    def texts_and_weight(self) -> set[str]:
-        """Return the names of the columns of texts and of weights."""
-        return {column.name for column in self.texts} | {self.weight}
+    def names_without_labels(self) -> set[str]:
+        """Return the names of the columns of texts, of weights and of vectors."""
+        return {*self.texts.names, self.weight, self.vector}
 
     @property
     def is_guessed(self) -> bool:

@@ -213,6 +213,10 @@ def public_message_of(error: Exception) -> str:
 
 
 def located(error: Exception) -> str:
-    """Return the message of an error, with the place in the request in front, if it has one."""
-    path = error.path if isinstance(error, BadInput) else None
-    return f"{path}: {error}" if path else str(error)
+    """Return the message of an error, with the place in the request in front, if it has one.
+
+    A message that begins with the words of the place stays as it is.
+    """
+    path = (error.path or "") if isinstance(error, BadInput) else ""
+    is_there = str(error).startswith(path.replace("_", " "))
+    return str(error) if is_there else f"{path}: {error}"

@@ -52,10 +52,10 @@ def sentence_of(error: Any, expected: str | None = None) -> str:
     if expected is None and kind in _RANGES:
         word, key = _RANGES[kind]
         expected = f"{word} {context[key]}"
-    if expected is None and kind == "literal_error":
-        expected = str(context["expected"])
     if expected is None:
-        expected = _EXPECTED.get(kind, error["msg"])
+        expected = (
+            context["expected"] if kind == "literal_error" else _EXPECTED.get(kind, error["msg"])
+        )
     return f"expected {expected}, found {what_is(error['input'])}"
 
 

@@ -173,12 +173,14 @@ def names_in(directory: Path) -> set[str]:
     Raises BadParameter.
     """
     try:
-        if isinstance(directory, RemotePath):
-            return {
+        return (
+            {
                 name.rstrip("/").rpartition("/")[2]
                 for name in directory.fs.ls(directory.key, detail=False)
             }
-        return {file.name for file in directory.iterdir()}
+            if isinstance(directory, RemotePath)
+            else {file.name for file in directory.iterdir()}
+        )
     except FileNotFoundError:
         return set()
     except faults_of(directory) as error:

@@ -128,11 +128,12 @@ class LabelRows(NamedTuple):
         """Return the rows of all parts, one after the other; a single part is returned as it is."""
         if len(parts) == 1:
             return parts[0]
-        weights = None
-        if any(part.weights for part in parts):
-            weights = RowWeights(
-                *map(np.concatenate, zip(*(part.all_weights() for part in parts), strict=True))
-            )
+        all_weights = (part.all_weights() for part in parts)
+        weights = (
+            RowWeights(*map(np.concatenate, zip(*all_weights, strict=True)))
+            if any(part.weights for part in parts)
+            else None
+        )
         return LabelRows(
             _joined(parts),
             np.concatenate([part.indices for part in parts]),
@@ -196,9 +197,12 @@ class LabelRows(NamedTuple):
     def _entries(self, indptr: NDArray[np.int64], entries: Any, rows: Any) -> LabelRows:
         """Return the labels at some entries, which are those of some rows."""
         weights = self.weights
-        if weights is not None:
-            weights = RowWeights(weights.rows[rows], weights.labels[entries])
-        return LabelRows(indptr, self.indices[entries], self.n_labels, weights)
+        return LabelRows(
+            indptr,
+            self.indices[entries],
+            self.n_labels,
+            weights and RowWeights(weights.rows[rows], weights.labels[entries]),
+        )
 
 
 @dataclass(frozen=True)
@@ -245,9 +249,11 @@ class Dataset:
     def with_weight(self) -> Dataset:
         """Return the rows whose weight is not 0."""
         weights = self.labels.weights
-        if weights is None or weights.rows.all():
-            return self
-        return self.take(np.flatnonzero(weights.rows))
+        return (
+            self
+            if weights is None or weights.rows.all()
+            else self.take(np.flatnonzero(weights.rows))
+        )
 
     def with_occurring_labels(self) -> Dataset:
         """Return the rows with the labels that occur alone, in the same order.

@@ -3,8 +3,6 @@
 Times are of `time.perf_counter_ns`, which kernels read too (`xylem_store.compiled.clock`).
 """
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -112,7 +110,7 @@ class StageTimings:
         """Return the nanoseconds of search among the stages that are not counted yet."""
         return sum(ended - began for stage, began, ended in self.intervals if stage == SEARCH)
 
-    def add(self, other: StageTimings) -> None:
+    def add(self, other: "StageTimings") -> None:
         """Add the stages of a part of the request to the trace.
 
         A trace has at most the first STRETCHES_MAX stages of a stream.

@@ -129,10 +129,14 @@ def canary(
     if end == (weight is not None):
         raise BadParameter("expected --weight or --end, one of them")
     name, number = (model, 0) if end else _version_of(model, store)
-    change = (
-        without_canary if weight is None else with_canary(number, fraction_of("--weight", weight))
+    _change_split(
+        store,
+        name,
+        alias,
+        without_canary if weight is None else with_canary(number, fraction_of("--weight", weight)),
+        reason,
+        json,
     )
-    _change_split(store, name, alias, change, reason, json)
 
 
 @app.command()
@@ -157,8 +161,14 @@ def shadow(
     if end and share is not None:
         raise BadParameter("expected --share or --end, not both")
     name, number = (model, 0) if end else _version_of(model, store)
-    change = without_shadow if end else with_shadow(number, fraction_of("--share", share or "1"))
-    _change_split(store, name, alias, change, reason, json)
+    _change_split(
+        store,
+        name,
+        alias,
+        without_shadow if end else with_shadow(number, fraction_of("--share", share or "1")),
+        reason,
+        json,
+    )
 
 
 def _change_split(
@@ -173,10 +183,10 @@ def print_split(change: AliasChange, json: bool) -> None:
     """Print the version that an alias names now, with its canary and its shadow."""
     from xylem.admin import split_facts
 
-    split_text = "" if change.new_alias is None else describe_split(change.new_alias)
     print_result(
         json,
-        f"{change.model}: {change.alias} -> {change.version}{split_text}",
+        f"{change.model}: {change.alias} -> {change.version}"
+        f"{'' if change.new_alias is None else describe_split(change.new_alias)}",
         **split_facts(change),
     )
 

@@ -79,11 +79,14 @@ class AnswerFiles(NamedTuple):
         from xylem.serving import answer_files
 
         assert self.out is not None
+        if self.ray is not None and columns.vectors:
+            raise BadParameter("--vectors cannot be used with --ray: give --vector-column NAME")
+        pairs = tuple((absolute(file), absolute(vectors)) for file, vectors in columns.vectors)
         step = step_of(
             store,
             model,
             query,
-            columns,
+            columns._replace(vectors=pairs),
             out=str(absolute(file_path(self.out))),
             form="parquet" if self.form == "parquet" else "jsonl",
             threads=threads if self.ray is None else 1,

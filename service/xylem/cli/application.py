@@ -177,8 +177,11 @@ def run() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
-        fault = f"{error.filename}: expected to read or write it, found: {error.strerror}"
-        complain(str(error) if error.filename is None else fault)
+        complain(
+            str(error)
+            if error.filename is None
+            else f"{error.filename}: expected to read or write it, found: {error.strerror}"
+        )
         return FAILED
     except (XylemError, MemoryError) as error:
         complain(

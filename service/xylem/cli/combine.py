@@ -123,7 +123,7 @@ def combine(
     from xylem.vocabulary import CombineRequest, combine_and_publish
     from xylem.workflows import part_trainer
 
-    columns = table.columns(data)
+    columns = table.columns(data, ranking.rerank)
     request = CombineRequest(
         members=[parse_reference(member) for member in parts.members],
         data=data,
@@ -197,14 +197,17 @@ def vocabulary(
     name, reference = parse_reference(model)
     model_store = store_to_publish(store, "xylem models vocabulary")
     with opened_database(store) as database:
-        learning = ModelLearning.of_store(model_store, database, read_settings(store=store))
-        added = learning.additions(name)["concepts"]
-    request = VocabularyRequest(file, language, by, first_name, added=added)
-    report = set_vocabulary(model_store, name, reference, request)
+        added = ModelLearning.of_store(model_store, database, read_settings(store=store)).additions(
+            name
+        )["concepts"]
+    report = set_vocabulary(
+        model_store, name, reference, VocabularyRequest(file, language, by, first_name, added=added)
+    )
     for finding in report.findings:
         complain(f"warning: {file.name}: {finding['message']} ({finding['code']})")
-    line = (
+    print_result(
+        json,
         f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "
-        "labels added, "
+        f"labels added, {report.removed:,} removed",
+        **report._asdict(),
     )
-    print_result(json, f"{line}{report.removed:,} removed", **report._asdict())

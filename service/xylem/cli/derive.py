@@ -160,9 +160,8 @@ def import_vectorizer(
     name, reference = parse_reference(model)
     model_store = store_to_publish(store, "xylem import-vectorizer")
     version = model_store.resolve(name, reference)
-    vectorizer = importers.read_vectorizer(file)
     manifest = model_store.publish(
-        name, importers.text_draft(model_store.open(name, version), vectorizer)
+        name, importers.text_draft(model_store.open(name, version), importers.read_vectorizer(file))
     )
     print_result(
         json,

@@ -176,8 +176,12 @@ def list_rows(
         for row in page["corrections"]
     ]
     columns = ("event", "time", "key", "labels", "gone", "text")
-    title = f"{len(cells)} of {page['n_rows']} rows of {model}"
-    print_list(json, page, (title, columns, cells), f"No such rows of {model}")
+    print_list(
+        json,
+        page,
+        (f"{len(cells)} of {page['n_rows']} rows of {model}", columns, cells),
+        f"No such rows of {model}",
+    )
 
 
 @app.command("delete")

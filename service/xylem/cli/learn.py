@@ -106,16 +106,14 @@ def learn(
     model_store.prepare()
     with opened_database(store, create=True) as database, progress(json) as show:
         learning = ModelLearning.of_store(model_store, database, settings)
-        schedules = learning.schedules
         if (new_recipe := _recipe_of(sources, table, parameters)) is not None:
-            schedules.set_recipe(model, new_recipe.model_dump(mode="json"))
-        recipe = Recipe.from_json(schedules.recipe(model)["recipe"])
-        rows = learning.rows
-        span = rows.span(model, recipe.feedback_days)
+            learning.schedules.set_recipe(model, new_recipe.model_dump(mode="json"))
+        recipe = Recipe.from_json(learning.schedules.recipe(model)["recipe"])
+        span = learning.rows.span(model, recipe.feedback_days)
         request = LearnRequest(
             recipe=recipe,
             files={name: (settings.data_dir or Path()) / name for name in recipe.files},
-            feedback=list(rows.lines(span)),
+            feedback=list(learning.rows.lines(span)),
             until=span.until,
             threads=n_threads(threads),
             **learning.additions(model),
@@ -294,11 +292,15 @@ def _local_learning(database: Database, settings: Settings) -> ModelLearning:
     learning = ModelLearning.of_store(store, database, settings)
 
     def publish(model: str, recipe: Mapping[str, Any]) -> None:
-        request = VocabularyRequest(
-            (settings.data_dir or Path()) / recipe["vocabulary"],
-            first_name=recipe.get("first_name", False),
-            added=learning.additions(model)["concepts"],
+        set_vocabulary(
+            store,
+            model,
+            LATEST,
+            VocabularyRequest(
+                (settings.data_dir or Path()) / recipe["vocabulary"],
+                first_name=recipe.get("first_name", False),
+                added=learning.additions(model)["concepts"],
+            ),
         )
-        set_vocabulary(store, model, LATEST, request)
 
     return learning._replace(publish=publish)

@@ -291,13 +291,21 @@ class Table(NamedTuple):
             "2 counts as two rows, one of weight 0 as none.",
         ),
     ] = None
+    vector_column: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="The key of lines of JSON, or the column of a .parquet file, with a vector beside "
+            "each text: a list of numbers.",
+        ),
+    ] = None
     vectors: Annotated[
         list[Path] | None,
         Option(
             "--vectors",
             metavar="FILE.npy",
             help="A vector beside each text: a matrix of floats, with a row for each row of the "
-            "data. Once for each file of data, in their order: data, rows, valid or test.",
+            "data. Once for each file of data, in their order: data, rows, rerank, valid or test.",
         ),
     ] = None
 
@@ -306,9 +314,9 @@ class Table(NamedTuple):
 
         Raises BadParameter if none of the files is a table, but an option is for tables.
         """
-        columns = columns_of(*self[:-1])
+        columns = columns_of(*self[:-2])
         refuse_without_table(columns, *files)
-        return columns.with_vectors(self.vectors, *files)
+        return columns.with_vectors(self.vectors, *files, column=self.vector_column)
 
 
 @in_panel("Work")

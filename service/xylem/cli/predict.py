@@ -193,9 +193,11 @@ def predict(
     options = request.options()
     if (text is not None) + (data != STDIN) + instances.plain > 1:
         raise BadParameter("expected one of a text, --data and --plain, found several")
-    for option, is_used in (("--out", files.out is not None), ("--plain", instances.plain)):
-        if table.vectors and is_used:
-            raise BadParameter(f"--vectors cannot be used with {option}")
+    if instances.plain and (table.vectors or table.vector_column):
+        option = "--vectors" if table.vectors else "--vector-column"
+        raise BadParameter(f"{option} cannot be used with --plain")
+    if table.vectors and _names_of(data) != [data]:
+        raise BadParameter("--vectors: expected one file as --data, found several")
     files.check(
         data, tells_more=request.explain or request.label_info or request.language is not None
     )

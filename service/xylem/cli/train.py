@@ -139,8 +139,9 @@ def print_report(report: TrainReport, store: Path, json: bool) -> None:
     for warning in report.warnings or ():
         echo(f"xylem: warning: {warning}", err=True)
     facts = {name: value for name, value in report._asdict().items() if value is not None}
-    title = f"Published {report.model}@{report.version} in {store}"
-    print_summary(json, facts, title, _facts_of(report))
+    print_summary(
+        json, facts, f"Published {report.model}@{report.version} in {store}", _facts_of(report)
+    )
 
 
 def make_latest(store: Store, report: TrainReport) -> None:

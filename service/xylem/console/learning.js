@@ -1,13 +1,19 @@
-// What a model with a recipe learns: the next run, its versions and corrections.
+// What a model with a recipe learns: the next run, its versions, corrections, concepts of the service's own, and its vocabulary.
 
-import { adminPath, getJson, Problem } from "./api.js";
+import { adminPath, getJson, modelPath, Problem } from "./api.js";
+import { concepts } from "./concepts.js";
 import { corrections } from "./corrections.js";
 import { byId, el } from "./dom.js";
+import { hasEnded } from "./events.js";
 import { showJob } from "./job.js";
 import { models } from "./models.js";
 import { nextRun } from "./next_run.js";
+import { newVocabulary } from "./new_vocabulary.js";
 import { notice, showProblem } from "./notice.js";
 import { runs } from "./runs.js";
+
+const SERVED_MS_MAX = 60_000;
+const LOOK_MS = 500;
 
 export const heading = "Learning";
 
@@ -69,7 +75,7 @@ function show(model, title, state) {
   const base = adminPath(model);
   const tools = { base, model, follow };
   const sent = corrections(tools, load);
-  const parts = state.recipe ? [nextRun(tools, state), runs(state), sent] : [sent];
+  const parts = state.recipe ? [nextRun(tools, state), runs(state), sent, concepts(tools, state), newVocabulary(tools, state)] : [sent];
   place.replaceChildren(title, state.recipe ? "" : withoutRecipe(model), ...parts.map((part) => part.node));
   for (const part of parts) part.start?.();
   shown = { model, hasRecipe: Boolean(state.recipe), refresh: (now) => Promise.all(parts.map((part) => part.refresh(now))) };
@@ -79,10 +85,27 @@ function show(model, title, state) {
 /** Show a job in an element, live; that which was shown before goes. */
 function follow(id, pane) {
   unfollow();
-  followed = { pane, controller: new AbortController() };
-  showJob(id, pane, followed.controller.signal, (job) => {
-    if (job.state !== "queued" && job.state !== "running") load();
+  const controller = new AbortController();
+  followed = { pane, controller };
+  showJob(id, pane, controller.signal, (job) => {
+    if (!hasEnded(job)) return;
+    load();
+    if (job.state === "succeeded") chooseServed(job, controller.signal);
   });
+}
+
+/** Read the models once more when the version of a job is served, which is a moment after the job has ended. */
+async function chooseServed({ model, version }, signal) {
+  const end = Date.now() + SERVED_MS_MAX;
+  while (!signal.aborted && Date.now() < end) {
+    const details = await getJson(modelPath(model)).catch(() => null);
+    if (signal.aborted) return;
+    if (details?.versions.includes(version)) {
+      await models.load().catch(() => {}); // what is shown stays
+      return;
+    }
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+  }
 }
 
 function unfollow() {

@@ -142,6 +142,7 @@ def options_of(file: DataFile, columns: TableColumns) -> list[str]:
         ("--encoding", columns.encoding, ""),
         ("--join-rows", columns.join, ""),
         ("--weight-column", columns.weight, ""),
+        ("--vector-column", columns.vector, ""),
         ("--quote", "" if columns.has_quotes else "none", ""),
     )
     return [
@@ -210,7 +211,7 @@ def _named_labels(sample: _Sample, columns: TableColumns) -> str:
         name = names.get(lowercase, "")
         if (
             name
-            and name not in columns.texts_and_weight
+            and name not in columns.names_without_labels
             and (
                 lowercase in (DEFAULT_LABELS, URIS)
                 or _values(name, sample.cells[name], NAMED_WORDS_MAX)
@@ -236,7 +237,7 @@ def _label_columns(sample: _Sample, columns: TableColumns) -> tuple[str, ...]:
         escape(name)
         for name, cells in sample.cells.items()
         if name
-        and name not in columns.texts_and_weight
+        and name not in columns.names_without_labels
         and len(set(map(str, cells))) > 1
         and flags_of(cells)
     ]
@@ -245,7 +246,8 @@ def _label_columns(sample: _Sample, columns: TableColumns) -> tuple[str, ...]:
 
 def _texts(sample: _Sample, columns: TableColumns) -> list[str]:
     """Return the columns of texts: by their names, else the one with the most words."""
-    candidates = [name for name in sample.cells if name not in ("", columns.labels, columns.weight)]
+    excluded = {"", columns.labels, *columns.names_without_labels}
+    candidates = [name for name in sample.cells if name not in excluded]
     if DEFAULT_TEXT in sample.cells or not candidates:
         return [DEFAULT_TEXT]
     return [name for name in candidates if name.lower() in TEXTS] or [
@@ -258,7 +260,7 @@ def _labels_by_cells(file: DataFile, sample: _Sample, columns: TableColumns) -> 
     candidates = {
         name: values
         for name, cells in sample.cells.items()
-        if name and name not in columns.texts_and_weight and (values := _values(name, cells))
+        if name and name not in columns.names_without_labels and (values := _values(name, cells))
     }
     if not candidates:
         return DEFAULT_LABELS

@@ -79,6 +79,12 @@ class DataStream:
         )
         if self._suffix == ".npz":
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
+        self._columns = columns.for_file(path, self._suffix)
+        if self.is_read_once and self._columns.vector:
+            raise BadParameter(
+                "vector column: expected a file, which is read for its vectors first, found "
+                "standard input"
+            ).with_path("vector_column")
         if self._suffix in NAMED_FORMATS:
             refuse_names_file(label_names_file)
         self.label_names = (
@@ -89,7 +95,6 @@ class DataStream:
         self.sha256 = ""
         self.warning: str | None = None
         self.report: DataReport | None = None
-        self._columns = columns
         self._ids = {name: number for number, name in enumerate(earlier_labels)}
         self._final: I32 | None = None
 
@@ -135,7 +140,10 @@ class DataStream:
 
     def vectors(self) -> Iterator[F32]:
         """Yield the vectors beside the texts, in blocks; nothing if there are none."""
-        return vector_blocks(self.path, self._columns)
+        if not self._columns.vector:
+            return vector_blocks(self.path, self._columns)
+        file = open_data(self.path, None, self._columns.encoding)
+        return (part.vectors for part in self._texts(file) if part.vectors is not None)
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         """Yield the rows of a .txt or .svm file in parts; update the sizes. Raises BadData."""

@@ -35,6 +35,7 @@ from xylem.datasets.label_names import (
 )
 from xylem.datasets.stream import BLOCK_BYTES, DataFile
 from xylem.datasets.survey import Survey
+from xylem.datasets.vectors import VectorCells
 from xylem_store import I32, BadNames, NameTable
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -44,7 +45,8 @@ class TextRow(NamedTuple):
     """A text with its labels.
 
     `place` is the number of its line, row or document, by which errors name it. Rows of one `key`,
-    if it is not None, are one row. `weight` is that of the row, if rows have weights.
+    if it is not None, are one row. `weight` is that of the row, if rows have weights, and `vector`
+    stands beside its text, if they have vectors.
     """
 
     place: int
@@ -52,6 +54,7 @@ class TextRow(NamedTuple):
     labels: list[Any]
     key: Any = None
     weight: Any = None
+    vector: Any = None
 
 
 def json_object(file: DataFile, number: int, line: bytes) -> dict[str, Any]:
@@ -94,11 +97,12 @@ class RowCollector:
         """Begin without rows.
 
         ids      provisional ids of labels that were read before, which grow
-        columns  of lines of JSON: the keys by which rows are joined, and of their weights
+        columns  of lines of JSON: the keys by which rows are joined, of weights and of vectors
         """
         self.file = file
         self._join = columns.join
         self._weight = columns.weight
+        self._vectors = VectorCells(columns.vector)
         self._has_weight = not self._weight
         self._rows_of_keys = dict[Any, int]()
         self._joined_rows = array("i")
@@ -149,7 +153,8 @@ class RowCollector:
             key = None
             if self._join:
                 key = "" if row.get(self._join) is None else row[self._join]
-            self.add_text(number, text, row["labels"], key, row.get(self._weight))
+            vector = row.get(self._vectors.name)
+            self.add_text(number, text, row["labels"], key, row.get(self._weight), vector)
         else:
             self.add_named(number, row["features"], row["labels"], row.get(self._weight))
 
@@ -176,10 +181,21 @@ class RowCollector:
         return fields.join(cells)
 
     def add_text(
-        self, number: int, text: str, labels: object, key: Any = None, weight: Any = None
+        self,
+        number: int,
+        text: str,
+        labels: object,
+        key: Any = None,
+        weight: Any = None,
+        vector: Any = None,
     ) -> None:
         """Add a text with its labels; of several texts of one key the first one stays."""
         self.kind = "text"
+        if self._vectors.name:
+            try:
+                self._vectors.add(vector)
+            except ValueError as error:
+                raise self.file.fault(number, f"`{self._vectors.name}`: {error}") from None
         if key is not None:
             if key == "" or not isinstance(key, str | int):
                 raise self.file.fault(
@@ -197,6 +213,8 @@ class RowCollector:
     def add_named(self, number: int, features: object, labels: object, weight: Any = None) -> None:
         """Add an instance of values by feature name, with its labels."""
         self.kind = "features"
+        if self._vectors.name:
+            raise self.file.fault(number, "expected a text beside a vector, found `features`")
         self.named_features.append(self._features(number, features))
         self._add_labels(number, labels, weight)
 
@@ -361,6 +379,7 @@ class RowCollector:
             unknown,
             texts=self.texts if self.kind == "text" else None,
             named_rows=None if self.kind == "text" else self.named_features,
+            vectors=self._vectors.take(self.file.path),
             fields=self.fields if self.are_named else TextFields(),
             **fields,
         )

@@ -55,9 +55,6 @@ GROUP_BYTES_MAX = 1 << 30
 GROUP_RATIO_MAX = 16
 
 
-_WITH_LENGTH = (str, list)  # a union of both would be made anew for each cell
-
-
 def check_installed() -> None:
     """Raise BadParameter unless pyarrow, which reads Parquet, is installed."""
     try:
@@ -111,15 +108,32 @@ class ParquetTable:
         self._open_file.close()
 
     def check_types(
-        self, texts: Sequence[str], labels: Sequence[str], *, are_flags: bool = False
+        self,
+        texts: Sequence[str],
+        labels: Sequence[str],
+        vector: str = "",
+        *,
+        are_flags: bool = False,
     ) -> None:
         """Raise BadData for a column of another type than expected.
 
         texts      names of columns, which must hold text
         labels     names of columns, which must hold text, whole numbers, or lists of these
+        vector     name of the column that must hold lists of numbers; empty: there is none
         are_flags  whether there are several of them, which may hold any numbers and booleans
         """
         from pyarrow import types
+
+        if vector:
+            list_type = self._schema.field(vector).type
+            number_type = getattr(list_type, "value_type", list_type)
+            is_number = types.is_floating(number_type) or types.is_integer(number_type)
+            if number_type is list_type or not is_number:
+                raise self._file.fault(
+                    None,
+                    f"column {vector[:40]!r}: expected lists of numbers, found "
+                    f"{str(list_type)[:60]}",
+                )
 
         for name in texts:
             value_type = _value_type(self._schema.field(name).type)
@@ -166,7 +180,7 @@ class ParquetTable:
                     number += 1
                     # the length of a list counts too: a list of empty strings may be long
                     if (
-                        sum([len(cell) for cell in cells if isinstance(cell, _WITH_LENGTH)])
+                        sum([len(cell) for cell in cells if isinstance(cell, (str, list))])
                         > LINE_BYTES_MAX
                     ):
                         raise self._file.fault(

@@ -71,6 +71,7 @@ def read_dataset(
     """
     file = open_data(path, on_progress, columns.encoding)
     suffix = format_of(file)
+    columns = columns.for_file(path, file.kind)
     if suffix in NAMED_FORMATS:
         refuse_names_file(label_names_file)
         collector = RowCollector(file, columns=columns)

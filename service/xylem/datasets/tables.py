@@ -33,7 +33,7 @@ from xylem.datasets.findings import HEADER_AGAIN, LINES_LEAST, swallowed_rows
 from xylem.datasets.json_lines import TextRow
 from xylem.datasets.parquet import ParquetTable
 from xylem.datasets.stream import DataFile
-from xylem.datasets.vectors import lines_with_vectors
+from xylem.datasets.vectors import VECTOR, lines_with_vectors
 
 
 def table_rows(
@@ -64,14 +64,14 @@ def table_rows(
     with closing(table):
         text_names = columns.texts.names
         label_names = _label_names(table.columns, columns) if with_labels else []
-        last = columns.join or columns.weight
-        names = [*text_names, *label_names, *([last] if last else [])]
+        extra_names = [name for name in (columns.join, columns.weight, columns.vector) if name]
+        names = [*text_names, *label_names, *extra_names]
         _check_columns(file, table.line, table.columns, names)
         if isinstance(table, ParquetTable):
-            table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
+            are_several = bool(columns.label_columns)
+            table.check_types(text_names, label_names, columns.vector, are_flags=are_several)
         rows = table.rows(names)
-        n_texts = len(text_names)
-        places = slice(n_texts, n_texts + len(label_names))
+        places = slice(len(text_names), len(text_names) + len(label_names))
         are_flags = False
         if columns.label_columns and with_labels:
             first_rows = list(islice(rows, ROWS))
@@ -82,7 +82,7 @@ def table_rows(
             labels: list[Any] = (
                 _flagged(file, line, label_names, cells[places])
                 if are_flags
-                else _labels(cells[n_texts], columns.separator, is_uris)
+                else _labels(cells[places.start], columns.separator, is_uris)
                 if len(label_names) == 1
                 else [
                     label
@@ -90,12 +90,18 @@ def table_rows(
                     for label in _labels(cell, columns.separator, is_uris)
                 ]
             )
+            others = (
+                dict(zip(extra_names, cells[places.stop :], strict=True)) if extra_names else {}
+            )
             yield TextRow(
                 line,
-                join(columns.texts, cells[:n_texts]),
+                join(columns.texts, cells[: places.start]),
                 labels,
-                ("" if cells[-1] is None else cells[-1]) if columns.join else None,
-                number_in(cells[-1]) if columns.weight else None,
+                key=""
+                if columns.join and others[columns.join] is None
+                else others.get(columns.join),
+                weight=number_in(others.get(columns.weight)),
+                vector=others.get(columns.vector),
             )
 
 
@@ -159,7 +165,7 @@ def _label_names(header: Sequence[str], columns: TableColumns) -> list[str]:
     return [
         name
         for name in header
-        if name not in columns.texts_and_weight
+        if name not in columns.names_without_labels
         and any(fnmatchcase(name, pattern) for pattern in columns.label_columns)
     ] or [columns.labels or columns.label_columns[0]]
 
@@ -229,8 +235,9 @@ class TableLines:
     def __init__(self, path: Path, columns: TableColumns, *, with_labels: bool = False) -> None:
         """Prepare to read.
 
-        with_labels  whether lines have `labels` and the weight, and `fields` if columns are named,
-                     because their text is made later; else lines have a `text`
+        with_labels  whether lines have `labels`, the weight, the vector by the name of its column,
+                     and `fields` if columns are named, because their text is made later; else
+                     lines have a `text`, and a `vector` if there is one
 
         Raises BadData for a file that does not exist.
         """
@@ -245,6 +252,8 @@ class TableLines:
         self._weight = columns.weight
         self._fields = columns.texts or columns.fields
         file = DataFile(path, self._move)
+        columns = columns.for_file(path, file.kind)
+        self._vector = columns.vector
         self.options = file.options
         if path.is_dir():
             lines = self._json_lines(CorpusDirectory(path).documents(with_labels=with_labels))
@@ -282,17 +291,15 @@ class TableLines:
     def _json_lines(self, rows: Iterator[TextRow]) -> Iterator[bytes]:
         for row in rows:
             self.number = row.place
-            labels: dict[str, Any] = {}
+            values: dict[str, Any] = {}
             if self._with_labels:
-                labels = {"labels": row.labels}
+                values = {"labels": row.labels}
                 if self._weight:
-                    labels[self._weight] = row.weight
-            yield (
-                orjson.dumps(
-                    {"text" if isinstance(row.text, str) else TextFields.key: row.text, **labels}
-                )
-                + b"\n"
-            )
+                    values[self._weight] = row.weight
+            if self._vector:
+                values[self._vector if self._with_labels else VECTOR] = row.vector
+            key = "text" if isinstance(row.text, str) else TextFields.key
+            yield orjson.dumps({key: row.text, **values}) + b"\n"
 
     def _join(self, fields: TextFields, cells: list[Any]) -> str | dict[str, Any]:
         is_joined_later = self._with_labels and fields == self._fields

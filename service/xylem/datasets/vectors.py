@@ -9,10 +9,56 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from xylem.base import BadData, Dataset, TableColumns, checked_vectors
+from xylem.base import BadData, Dataset, TableColumns, checked_vectors, what_is
 from xylem_store import F32
 
+VECTOR = "vector"  # the key of the vector in an instance
+
 _FILE = "expected a .npy file with a matrix of floats, a row for each row of the data"
+
+
+class VectorCells:
+    """The vectors in the cells of a column, one after the other.
+
+    name  of the column, or of the key in lines of JSON; empty: there is none
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._n_numbers = 0
+        self._vectors: list[F32] = []
+
+    def add(self, cell: object) -> None:
+        """Add the vector in a cell. Raises ValueError unless it is as long as the first one."""
+        if not isinstance(cell, list) or not cell:
+            raise ValueError(
+                f"expected a vector, found {'none' if cell is None else what_is(cell)}"
+            )
+        if not {int, float}.issuperset(map(type, cell)):
+            other = next(number for number in cell if type(number) not in (int, float))
+            raise ValueError(f"expected a vector of numbers, found {what_is(other)} among them")
+        self._n_numbers = self._n_numbers or len(cell)
+        if len(cell) != self._n_numbers:
+            raise ValueError(
+                f"expected a vector of {self._n_numbers} numbers, as in the rows before, found one "
+                f"of {len(cell)}"
+            )
+        with np.errstate(over="ignore"):  # a number too large for 32 bits becomes infinite: refused
+            vector = np.array(cell, np.float32)
+        if not np.isfinite(vector).all():
+            raise ValueError(
+                "expected a vector of finite 32-bit numbers, found "
+                f"{vector[~np.isfinite(vector)][0]}"
+            )
+        self._vectors.append(vector)
+
+    def take(self, file: Path) -> F32 | None:
+        """Return the vectors, and remove them; None if there is no column. Raises BadData."""
+        if not self.name:
+            return None
+        matrix = np.array(self._vectors, np.float32).reshape(len(self._vectors), self._n_numbers)
+        self._vectors = []
+        return checked_vectors(matrix, f"{file}: `{self.name}`")
 
 
 def with_vectors(dataset: Dataset, path: Path, columns: TableColumns) -> Dataset:
@@ -95,7 +141,7 @@ def _with_vector(line: bytes, vector: F32) -> bytes:
     if not isinstance(instance, dict):
         return line
     return orjson.dumps(
-        {**instance, "vector": vector},
+        {**instance, VECTOR: vector},
         option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE,
     )
 

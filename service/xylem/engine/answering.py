@@ -50,9 +50,12 @@ def empty_answers(n_rows: int, top_r: int) -> tuple[I64, I32, F32, U8]:
 
     Shapes: [n_rows], [n_rows, top_r], [n_rows, top_r] and [n_rows].
     """
-    labels = np.empty((n_rows, top_r), np.int32)
-    scores = np.empty((n_rows, top_r), np.float32)
-    return np.empty(n_rows, np.int64), labels, scores, np.empty(n_rows, np.uint8)
+    return (
+        np.empty(n_rows, np.int64),
+        np.empty((n_rows, top_r), np.int32),
+        np.empty((n_rows, top_r), np.float32),
+        np.empty(n_rows, np.uint8),
+    )
 
 
 def gather(counts: I64, labels: I32, scores: F32, exact: U8, costs: I64) -> Predictions:

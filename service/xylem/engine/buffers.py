@@ -147,13 +147,12 @@ class BufferPool(Uncopyable):
             handle_of(traversal_buffers.entries()),
             buffers_at,
         )
-        call_at = handle_of(Call(0, 1, self._scorer, *parts))
         return Buffers(
             room=room,
             work=work,
             traversal_buffers=traversal_buffers,
             row_answers=row_answers,
-            call=call_at,
+            call=handle_of(Call(0, 1, self._scorer, *parts)),
             rows=rows_at,
             search=search_at,
             answers=answers_at,

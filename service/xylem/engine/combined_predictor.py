@@ -89,10 +89,15 @@ class CombinedPredictor(LabelSearcher):
             zip(self.members, self._parts.to_label, strict=True)
         ):
             member_labels = np.flatnonzero(to_label == label)
-            explanation = None
-            if len(member_labels):
-                block = self._parts.featurizer.member_rows(rows, row, number)
-                explanation = _explained(member, block, int(member_labels[0]))
+            explanation = (
+                _explained(
+                    member,
+                    self._parts.featurizer.member_rows(rows, row, number),
+                    int(member_labels[0]),
+                )
+                if len(member_labels)
+                else None
+            )
             offset = len(MEMBER_FEATURES) * number
             members.append(
                 MemberExplanation(
@@ -127,11 +132,11 @@ class CombinedPredictor(LabelSearcher):
 
     def label_mask(self, allowed: U8) -> U8:
         """Return the mask of the labels, followed by the mask of each member."""
-        parts = [allowed]
-        for member, to_label in zip(self.members, self._parts.to_label, strict=True):
-            of_member = np.where(to_label >= 0, allowed[to_label], 0).astype(np.uint8)
-            parts.append(member.label_mask(of_member))
-        return np.concatenate(parts)
+        masks = [
+            member.label_mask(np.where(to_label >= 0, allowed[to_label], 0).astype(np.uint8))
+            for member, to_label in zip(self.members, self._parts.to_label, strict=True)
+        ]
+        return np.concatenate([allowed, *masks])
 
     def _options_for(self, row: SparseRows, labels: I32) -> PredictOptions:
         return PredictOptions(top_r=self._parts.candidates_max(len(row.indices)))
@@ -292,10 +297,8 @@ def _explained(member: Searcher, rows: SparseRows, label: int) -> Any:
     """
     if not isinstance(member, EmbeddedPredictor):
         return member.explain(rows, 0, label)
-    explanation = Predictor.explain(member, rows, 0, label)
-    return Explanation(
-        [[node._replace(features=[]) for node in path] for path in explanation.trees]
-    )
+    trees = Predictor.explain(member, rows, 0, label).trees
+    return Explanation([[node._replace(features=[]) for node in path] for path in trees])
 
 
 def make_predictor(model: Model) -> Searcher:

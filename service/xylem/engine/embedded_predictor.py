@@ -50,8 +50,7 @@ class EmbeddedPredictor(Predictor):
 
         Here a node costs a look-up of every dimension for each feature.
         """
-        n_dims: int = self.embedding.dim
-        return super().nodes_explained * n_dims
+        return super().nodes_explained * int(self.embedding.dim)
 
     def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
         """Return as many rows: the chosen ones made dense, the others without features."""
@@ -100,5 +99,4 @@ class EmbeddedPredictor(Predictor):
         weights = dense_weights(self._ensemble, parent, self.embedding.dim)
         margins = weights @ r + self._ensemble.node_bias[first:last]
         p = np.exp(margins - margins.max())
-        pull: F64 = weights[node - first] - (p / p.sum()) @ weights
-        return pull
+        return np.asarray(weights[node - first] - (p / p.sum()) @ weights, np.float64)

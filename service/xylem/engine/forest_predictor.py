@@ -74,9 +74,8 @@ class ForestPredictor(LabelSearcher):
         leaves[ptr[i] : ptr[i + 1]], level by level of all trees.
         """
         leaves_of_rows = [np.empty(0, np.int32)]
-        longest = int(np.diff(rows.indptr).argmax()) if rows.n_rows else 0
         if len(chosen):
-            with self._row(rows, longest) as buffers:
+            with self._row(rows, int(np.diff(rows.indptr).argmax())) as buffers:
                 for row in chosen.tolist():
                     buffers.call[FIRST] = row
                     n_leaves = reach_leaves(buffers.call)
@@ -119,8 +118,7 @@ class ForestPredictor(LabelSearcher):
         nodes = np.empty(depth, np.int32)
         margins = np.empty(depth, np.float32)
         features, shares = empty_shares(depth)
-        outputs = nodes, margins[:0], margins, features, shares
-        explain_leaf(buffers.call, leaf, *outputs, first_tail)
+        explain_leaf(buffers.call, leaf, nodes, margins[:0], margins, features, shares, first_tail)
         return [
             RoutedStep(node, margin, node_features)
             for node, margin, node_features in zip(

@@ -110,8 +110,9 @@ def _unknown(
             return UnknownLabel(f"expected {expected}, found {several}")
         tables += [(info.texts(NAME + tag), info.utf8) for tag in info.head.languages]
     candidates = [name for table in tables for name in _similar(*table, text)]
-    hint = did_you_mean(text, candidates, is_quoted=True)
-    return UnknownLabel(f"expected {expected}, found {text!r:.80}{hint}")
+    return UnknownLabel(
+        f"expected {expected}, found {text!r:.80}{did_you_mean(text, candidates, is_quoted=True)}"
+    )
 
 
 def _similar(offsets: I64, utf8: U8, text: str) -> list[str]:

@@ -218,7 +218,6 @@ class Predictor(Searcher):
 
 
 def _traversal(options: PredictOptions) -> Callable[..., None]:
-    """Return the kernel of the traversal for some options."""
     if options.threshold is None:
         return best_first_rows if options.exact else beam_rows
     is_one_for_all = not isinstance(options.threshold, np.ndarray)
@@ -228,6 +227,8 @@ def _traversal(options: PredictOptions) -> Callable[..., None]:
 def _make_buffers(
     ensemble: TreeEnsemble, shape: BeamShape, need: Need
 ) -> BeamWorkspace | QueueWorkspace:
-    if need.block_rows == 0:
-        return make_queue(ensemble, top_r=need.top_r)
-    return shape.make(n_rows=need.block_rows, beam_width=need.beam_width, top_r=need.top_r)
+    return (
+        make_queue(ensemble, top_r=need.top_r)
+        if need.block_rows == 0
+        else shape.make(n_rows=need.block_rows, beam_width=need.beam_width, top_r=need.top_r)
+    )

@@ -372,6 +372,5 @@ class LabelSearcher(Searcher):
         self.explain(row, 0, 0)
 
     def _plan(self, options: PredictOptions) -> SearchPlan:
-        is_sure = options.exact or options.threshold is not None
-        search = self._search(options, 1, is_sure)
+        search = self._search(options, 1, options.exact or options.threshold is not None)
         return SearchPlan(self.traversal, 1, search[2], search, options.stop)

@@ -1,7 +1,5 @@
 """Estimators of scikit-learn for the trainers of xylem: `pip install 'xylem-serve[sklearn]'`."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -100,7 +98,7 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._model = self._train(matrix, labels, weights)
         return self
 
-    def _train(self, matrix: csr_matrix, labels: csr_matrix, weights: Any) -> Model:
+    def _train(self, matrix: csr_matrix, labels: csr_matrix, weights: Any) -> "Model":
         from xylem.python.making import train
 
         values = {

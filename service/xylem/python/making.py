@@ -134,13 +134,15 @@ def tune(
         *columns_from_memory(instances, labels, text_column, label_column),
         fields=fields_of(text_column),
     )
-    validation = None
-    if valid is not None:
-        validation = dataset_from_memory(
+    validation = (
+        None
+        if valid is None
+        else dataset_from_memory(
             *columns_from_memory(*valid, text_column, label_column),
             build_names(dataset.names),
             None if dataset.rows is None else dataset.rows.n_features,
         )
+    )
     with progress_bar(progress) as show:
         trials = parameter_search.search(request, show, (dataset, validation))
         return Model(

@@ -1,7 +1,5 @@
 """The model that users of Python have: it predicts, is evaluated, tuned, and saved in a store."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -115,7 +113,7 @@ class Model(PredictingModel):
 
     def compare(
         self,
-        other: Model,
+        other: "Model",
         instances: Any,
         labels: Any = None,
         *,
@@ -162,7 +160,7 @@ class Model(PredictingModel):
         label_column: str | None = None,
         vectors: Any = None,
         progress: bool = True,
-    ) -> Model:
+    ) -> "Model":
         """Return this model with calibrated scores: a label of score 0.7 is true 7 times in 10.
 
         Instances, labels, columns and vectors are as in `train`: 100 rows or more that the model
@@ -190,7 +188,7 @@ class Model(PredictingModel):
         vectors: Any = None,
         progress: bool = True,
         **options: Unpack[ThresholdOptions],
-    ) -> Model:
+    ) -> "Model":
         """Return this model with thresholds that are tuned for macro-F, or for another objective.
 
         They are used with `threshold="tuned"`. Instances, labels, columns, vectors and weights are
@@ -234,9 +232,11 @@ class Model(PredictingModel):
 
     def _as_member(self, name: str) -> Opened:
         """Return the version to be combined or compared; one without a store gets this name."""
-        if self._home is not None:
-            return self._opened
-        return replace(self._opened, manifest=replace(self._opened.manifest, model=name))
+        return (
+            self._opened
+            if self._home is not None
+            else replace(self._opened, manifest=replace(self._opened.manifest, model=name))
+        )
 
     def save(self, store: str | PathLike[str], name: str | None = None) -> int:
         """Publish the model in a store as the next version of `name`; return its number.

@@ -14,7 +14,6 @@ from typing import (
     TypeAlias,
     TypedDict,
     Unpack,
-    cast,
     overload,
 )
 
@@ -125,9 +124,11 @@ class LabelNames(Sequence[str]):
             return [self[label] for label in range(len(self))[index]]
         label = range(len(self))[index]
         facts = self._facts
-        if facts is None:
-            return name_of(self._labels, label)
-        return facts.name(label, self._languages) or name_of(self._labels, label)
+        return (
+            name_of(self._labels, label)
+            if facts is None
+            else facts.name(label, self._languages) or name_of(self._labels, label)
+        )
 
 
 class PredictingModel:
@@ -211,15 +212,14 @@ class PredictingModel:
         `validation`, `combined`, `rerank`, `trials` and `thresholds` stand beside them.
         """
         manifest = self._opened.manifest
-        beam_width = PredictOptions().beam_width
-        if manifest.kind == COMBINED:
-            beam_width = proposing_of(self._opened.arrays).beam_width
+        is_combined = manifest.kind == COMBINED
+        searching = proposing_of(self._opened.arrays) if is_combined else PredictOptions()
         return {
             "trainer": self.trainer,
             "parameters": self.parameters,
             "rows": manifest.data.rows,
             "metrics": dict(manifest.metrics),
-            "beam_width": beam_width,
+            "beam_width": searching.beam_width,
             **read_report(self._opened.arrays),
             **self._extra_report,
         }
@@ -360,8 +360,7 @@ class PredictingModel:
             {"instances": [encoded_instance], "top_r": _top(top_r, top_k), "explain": True}
         ).encode()
         reply = PREDICT.answer_fully(PREDICT.read(Body(body), Limits()), self._as_served())
-        (answer,) = json.loads(b"".join(reply.parts))["predictions"]
-        return cast(list[dict[str, Any]], answer["labels"])
+        return list(json.loads(b"".join(reply.parts))["predictions"][0]["labels"])
 
     def _as_served(self) -> "ServedVersion":
         """Return the version as a server answers with it, with its label info. It is made once."""

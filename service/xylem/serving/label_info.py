@@ -326,5 +326,4 @@ def labels_with_name_part(options: LabelInfoOptions, part: str) -> Bools:
                 matches |= is_unnamed & names_with(info.texts(column), info.utf8, part)
         if not options.in_full:
             is_unnamed &= np.diff(info.texts(f"{NAME}{language}")) == 0
-    is_match: Bools = np.append(matches, False)[options.facts.subjects]
-    return is_match
+    return np.asarray(np.append(matches, False)[options.facts.subjects])

@@ -12,15 +12,13 @@ import numpy as np
 import orjson
 
 from xylem.serving.kernels.sparse_json import CLOSE, CLOSE_LIST, COLON, COMMA, OPEN, OPEN_LIST
-from xylem.serving.kernels.text_json import QUOTE
+from xylem.serving.kernels.text_json import BACKSLASH, LETTER_U, QUOTE
 from xylem_store import I64, U8, inlined, kernel
 
 # The least bytes of a piece. It has less than twice as many, if it can be cut.
 PIECE_BYTES = 1 << 14
 
 _DEPTH_MAX = 1024  # the JSON library refuses texts that are deeper
-_BACKSLASH = 92
-_U = 117
 
 
 class JsonSize(NamedTuple):
@@ -208,8 +206,8 @@ def _past_string(data: U8, i: int) -> tuple[int, int]:
     """
     n_bytes = 0
     while i < len(data) and data[i] != QUOTE:
-        if data[i] == _BACKSLASH:
-            i += 6 if i + 1 < len(data) and data[i + 1] == _U else 2
+        if data[i] == BACKSLASH:
+            i += 6 if i + 1 < len(data) and data[i + 1] == LETTER_U else 2
         else:
             i += 1
         n_bytes += 1

@@ -84,11 +84,11 @@ def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> Spars
         return featurizer.transform_named(named_features)
     if any(isinstance(instance, FieldsInstance) for instance in instances):
         return transform(with_texts(instances, featurizer), featurizer)
-    kinds = (TextInstance, SparseInstance, NamedInstance)
-    parts = [
-        [i for i, instance in enumerate(instances) if isinstance(instance, kind)] for kind in kinds
-    ]
-    parts = [part for part in parts if part]
+    places = (
+        [i for i, instance in enumerate(instances) if isinstance(instance, kind)]
+        for kind in (TextInstance, SparseInstance, NamedInstance)
+    )
+    parts = list(filter(None, places))
     return SparseRows.join(
         [transform([instances[i] for i in part], featurizer) for part in parts]
     ).take(np.argsort(np.concatenate(parts)))
@@ -184,10 +184,12 @@ def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) 
     version has none.
     """
     threshold = options.threshold
-    mask = None if served.denied is None else served.denied.mask
-    # this mask excludes the labels in `served.denied` too
-    if options.allow_labels is not None or options.deny_labels is not None:
-        mask = served.masks.mask_of(options.allow_labels, options.deny_labels)
+    # a mask of lists excludes the labels in `served.denied` too
+    mask = (
+        served.denied and served.denied.mask
+        if options.allow_labels is None and options.deny_labels is None
+        else served.masks.mask_of(options.allow_labels, options.deny_labels)
+    )
     return PredictOptions(
         top_r=options.top_r,
         beam_width=options.beam_width,
@@ -226,9 +228,11 @@ def present_thresholds(served: ServedVersion) -> NodeThresholds:
 
 def with_present_thresholds(options: PredictOptions, served: ServedVersion) -> PredictOptions:
     """Return the options, with tuned thresholds replaced by those in force now."""
-    if isinstance(options.threshold, np.ndarray):
-        return options._replace(threshold=present_thresholds(served), limit=served.thresholds.limit)
-    return options
+    return (
+        options._replace(threshold=present_thresholds(served), limit=served.thresholds.limit)
+        if isinstance(options.threshold, np.ndarray)
+        else options
+    )
 
 
 class ChunkedRows(NamedTuple):

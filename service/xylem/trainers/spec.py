@@ -2,8 +2,6 @@
 and its description (`TrainerSpec`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -137,7 +135,7 @@ class Trained:
         link: Link,
         parameters: Parameters,
         **fields: Any,
-    ) -> Trained:
+    ) -> "Trained":
         """Return the result of a training with these trees.
 
         fields  other fields of the result by name: extra, report, warnings, state
@@ -162,13 +160,13 @@ class Regrows(Protocol):
           are those of the version, and after them the new ones
     """
 
-    def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
+    def extend(self, model: Model, data: TrainingSet, tools: Tools) -> "Regrown":
         """Return the trees with a leaf for each new label.
 
         Weights of nodes that have no new label below them do not change.
         """
 
-    def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
+    def refit(self, model: Model, data: TrainingSet, tools: Tools) -> "Regrown":
         """Return the same trees, their classifiers trained further from their weights.
 
         Raises BadParameter if the trainer cannot do this.

@@ -127,8 +127,7 @@ def _counts(nodes: I64, visits: tuple[I64, I64], labels: LabelRows) -> NodeCount
     first = np.searchsorted(entered, nodes)
     sizes = np.searchsorted(entered, nodes, "right") - first
     carried = labels.take(rows[ranges(first, sizes)])
-    node_of_row = np.repeat(np.arange(len(nodes)), sizes)
-    at_node = np.repeat(node_of_row, np.diff(carried.indptr))
+    at_node = np.repeat(np.repeat(np.arange(len(nodes)), sizes), np.diff(carried.indptr))
     return counts_of(len(nodes), at_node, carried.indices, np.ones(len(at_node)))
 
 

@@ -69,7 +69,6 @@ class FeatureCounts(NamedTuple):
     squares: F64
 
     def __add__(self, other: Self) -> Self:  # type: ignore[override]
-        """Return the counts of the rows of both."""
         return self._replace(
             n_rows=self.n_rows + other.n_rows,
             alike=self.alike and other.alike,

@@ -121,9 +121,8 @@ def prepare(
             return TextSource(request.data, context, on_progress)
         stream = DataStream(request.data, request.label_names, request.columns)
         featurizer = None if base is None else featurizer_of(base)
-        vectors = _vector_parameters(
-            chosen, has_vectors=request.columns.vectors_of(request.data) is not None
-        )
+        has_vectors = request.columns.has_vectors(request.data)
+        vectors = _vector_parameters(chosen, has_vectors=has_vectors)
         if vectors is not None and vectors.weight == "auto":
             raise BadParameter("vectors.weight: expected a number for a stream, found auto")
         return FileSource(
@@ -231,7 +230,7 @@ def _vector_parameters(chosen: Chosen, *, has_vectors: bool) -> VectorParameters
     if chosen.vectors is not None:
         raise BadParameter(
             f"vectors.{min(chosen.vectors.model_fields_set)}: expected vectors beside the texts, "
-            "found none: give --vectors FILE"
+            "found none: give --vectors FILE or --vector-column NAME"
         )
     return None
 

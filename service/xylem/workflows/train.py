@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from xylem.base import (
     Crew,
     DataReport,
@@ -255,10 +253,15 @@ def _note_concepts(work: TrainingWork) -> TrainingWork:
     """Add the finding that labels of the rows have no concept in the label info, if some have."""
     assert work.label_info is not None
     names = work.source.names
-    ids = np.flatnonzero(find_names(work.label_info.keys, names.utf8, names.offsets) < 0)
     note_without_concept(
         work.source.report,
-        [name_of(names, label) for label in ids.tolist()],
+        [
+            name_of(names, label)
+            for label, subject in enumerate(
+                find_names(work.label_info.keys, names.utf8, names.offsets).tolist()
+            )
+            if subject < 0
+        ],
         names.n_names,
         strict=work.request.columns.strict,
     )

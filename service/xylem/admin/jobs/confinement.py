@@ -70,8 +70,9 @@ def stand_back(pid: int, nice: int) -> None:
     good part of a short job.
     """
     with contextlib.suppress(OSError):
-        own_nice = os.getpriority(os.PRIO_PROCESS, 0)
-        os.setpriority(os.PRIO_PROCESS, pid, min(own_nice + nice, NICE_MAX))
+        os.setpriority(
+            os.PRIO_PROCESS, pid, min(os.getpriority(os.PRIO_PROCESS, 0) + nice, NICE_MAX)
+        )
     # where the system schedules by session, the niceness of the whole session counts, too
     _write(f"/proc/{pid}/autogroup", str(nice))
 

@@ -87,10 +87,10 @@ class WatchedFiles:
         """Raise BadData if one of the files has been changed, replaced or removed."""
         for path, expected in self._fingerprints.items():
             if fingerprint(path) != expected:
-                fault = (
-                    "expected a file that does not change while a job reads it, found it changed"
+                raise BadData(
+                    f"{path}: expected a file that does not change while a job reads it, "
+                    "found it changed"
                 )
-                raise BadData(f"{path}: {fault}")
 
     def watching(self, on_progress: OnProgress, *phases: str) -> OnProgress:
         """Return `on_progress` with a check of the files at the start of each of these phases."""

@@ -115,8 +115,9 @@ class DataRoot:
                                 files.append(_facts(str(path.relative_to(root)), status))
             except OSError as error:  # an unreadable directory below, as lost+found, is left out
                 if directory == root:
-                    fault = f"data directory: expected to read it, found {error.strerror}"
-                    raise Unavailable(fault) from error
+                    raise Unavailable(
+                        f"data directory: expected to read it, found {error.strerror}"
+                    ) from error
         return sorted(files, key=attrgetter("name"))[:LIST_MAX]
 
     def upload(self, name: str) -> Upload:
@@ -168,8 +169,9 @@ class DataRoot:
 
     def _existing_root(self, field: str = "data") -> Path:
         if self._root is None or not self._root.is_dir():
-            fault = "expected the service to have a data directory (XYLEM_DATA_DIR), found none"
-            raise BadRequest(fault).with_path(field)
+            raise BadRequest(
+                "expected the service to have a data directory (XYLEM_DATA_DIR), found none"
+            ).with_path(field)
         return self._root.resolve()
 
 
@@ -196,8 +198,10 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
         """Append bytes. Raises LimitExceeded (limit data_bytes_max) and Unavailable."""
         self.bytes += len(piece)
         if self.bytes > self._bytes_max:
-            limit = f"{self._bytes_max} bytes (limit data_bytes_max)"
-            raise LimitExceeded(f"{self._name}: expected at most {limit}, found more")
+            raise LimitExceeded(
+                f"{self._name}: expected at most {self._bytes_max} bytes (limit "
+                "data_bytes_max), found more"
+            )
         with _writing(self._name):
             view = memoryview(piece)
             while view:

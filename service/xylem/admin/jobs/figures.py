@@ -186,8 +186,9 @@ class FiguresPage:
             except XylemError as error:
                 status = PROBLEMS[code_of(error)].status
                 problem = describe_error(error)
-        headers = [("Content-Type", "application/problem+json")]
-        start_response(f"{status} {HTTPStatus(status).phrase}", headers)
+        start_response(
+            f"{status} {HTTPStatus(status).phrase}", [("Content-Type", "application/problem+json")]
+        )
         return [json.dumps({"status": status, **problem}).encode()]
 
     def _check(self, authorization: str | None) -> None:
@@ -199,8 +200,11 @@ class FiguresPage:
             # without an answer of the database, the keys that were read last are valid for a while
             with contextlib.suppress(DatabaseUnavailable):
                 self._ring.refresh()
-            key = None if authorization is None else authorization.encode("latin-1")
-            self._ring.sender_of(key, AccessScope.METRICS, None)
+            self._ring.sender_of(
+                None if authorization is None else authorization.encode("latin-1"),
+                AccessScope.METRICS,
+                None,
+            )
 
 
 class _QuietHandler(WSGIRequestHandler):

@@ -298,8 +298,9 @@ class Jobs:
             take_turns(connection)
             row = self._find(connection, job_id, lock=True)
             if row.state not in ("failed", "cancelled"):
-                expected = "one that failed or was cancelled"
-                raise JobConflict(f"job {row.id}: expected {expected}, found it {row.state}")
+                raise JobConflict(
+                    f"job {row.id}: expected one that failed or was cancelled, found it {row.state}"
+                )
             self._check_room(connection)
             cleared = {
                 "started": None,
@@ -317,8 +318,10 @@ class Jobs:
             select(func.count()).where(JOBS.c.state == "queued")
         ).scalar_one()
         if n_queued >= queued_max:
-            expected = f"at most {queued_max} jobs that wait (limit jobs_queued_max)"
-            raise Overloaded(f"expected {expected}, found {n_queued}")
+            raise Overloaded(
+                f"expected at most {queued_max} jobs that wait (limit jobs_queued_max), found "
+                f"{n_queued}"
+            )
 
     def log_text(self, job_id: str) -> str:
         """Return the log of a job so far, at most `job_log_bytes_max` bytes. Raises JobNotFound."""

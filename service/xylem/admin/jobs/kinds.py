@@ -295,10 +295,9 @@ def _names(request: FittingJob) -> list[str]:
 def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
     yield from _files(data, valid=request.valid_file)
     if isinstance(request.valid, HeldOutFeedback) and not request.feedback:
-        fault = (
+        yield BadRequest(
             "expected feedback in data, whose newest rows are kept out to measure on, found none"
-        )
-        yield BadRequest(fault).with_path("valid")
+        ).with_path("valid")
     if request.thresholds is not None:
         if not request.measures:
             yield BadRequest("expected valid or split, to tune on, found neither").with_path(
@@ -325,8 +324,9 @@ def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
         )
     for i, condition in enumerate(conditions):
         if condition.metric not in METRICS:
-            fault = f"expected one of {', '.join(METRICS)}, found {condition.metric[:40]!r}"
-            yield BadRequest(fault).with_path(f"promotion.if[{i}].metric")
+            yield BadRequest(
+                f"expected one of {', '.join(METRICS)}, found {condition.metric[:40]!r}"
+            ).with_path(f"promotion.if[{i}].metric")
 
 
 def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
@@ -354,8 +354,10 @@ def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
     yield from _column_faults(request, request.data)
     file = Path(request.data)
     if not (is_table(file) or plain_name(file).endswith((".jsonl", ".ndjson"))):
-        endings = ".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet"
-        yield BadRequest(f"expected a name that ends in {endings}, found another").with_path("data")
+        yield BadRequest(
+            "expected a name that ends in .jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or "
+            ".parquet, found another"
+        ).with_path("data")
     for name in PREDICT_ONLY:
         if getattr(request, name):
             yield BadRequest(

@@ -30,12 +30,11 @@ def run(context: JobContext, request: LearnJob) -> dict[str, Any]:
     for name in recipe.files:
         with contextlib.suppress(BadInput):  # the run names those that are missing
             files[name] = watched.find(name)
-    rows = learning.rows
-    span = rows.span(request.model, recipe.feedback_days, job.created)
+    span = learning.rows.span(request.model, recipe.feedback_days, job.created)
     learn_request = LearnRequest(
         recipe=recipe,
         files=files,
-        feedback=patiently(lambda: list(rows.lines(span))),
+        feedback=patiently(lambda: list(learning.rows.lines(span))),
         until=span.until,
         threads=context.threads,
         **patiently(lambda: learning.additions(request.model)),

@@ -57,8 +57,12 @@ class Leases:
     def is_waiting(self) -> bool:
         """Return whether there may be a job to claim: only a read, which blocks nobody."""
         with self.database.read() as connection:
-            query = select(JOBS.c.number).where(_is_free(now(connection))).limit(1)
-            return connection.execute(query).one_or_none() is not None
+            return (
+                connection.execute(
+                    select(JOBS.c.number).where(_is_free(now(connection))).limit(1)
+                ).one_or_none()
+                is not None
+            )
 
     def claim(self, worker: str) -> Claim | None:
         """Claim the oldest job that waits, or whose worker died; None if there is none.
@@ -75,8 +79,13 @@ class Leases:
                     end(connection, row.id, "cancelled")
                 elif row.attempts >= self._limits.job_attempts_max:
                     cause = f"found that {row.attempts} workers died, the last one {row.worker}"
-                    fault = f"expected the job's worker to stay alive, {cause}"
-                    end(connection, row.id, "failed", error=fault, error_code="worker-died")
+                    end(
+                        connection,
+                        row.id,
+                        "failed",
+                        error=f"expected the job's worker to stay alive, {cause}",
+                        error_code="worker-died",
+                    )
                 else:
                     return self._take(connection, row, worker)
         return None
@@ -180,8 +189,13 @@ class Leases:
 
     def _next(self, connection: Connection) -> Row[Any] | None:
         """Return the row of the next job, locked; skip rows that other workers have locked."""
-        query = select(JOBS).where(_is_free(now(connection))).order_by(JOBS.c.number).limit(1)
-        return connection.execute(query.with_for_update(skip_locked=True)).one_or_none()
+        return connection.execute(
+            select(JOBS)
+            .where(_is_free(now(connection)))
+            .order_by(JOBS.c.number)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+        ).one_or_none()
 
     def _take(self, connection: Connection, row: Row[Any], worker: str) -> Claim:
         secret = secrets.token_hex(16)

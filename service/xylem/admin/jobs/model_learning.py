@@ -39,9 +39,9 @@ from xylem_store import (
     read_report,
 )
 
-RUNS_MAX = 50  # runs of a recipe in an answer, and versions that are searched for concepts
-
-CHANGES_MAX = 50  # concepts of a kind of changes in an answer
+# Runs of a recipe, and concepts of a kind of changes, in an answer; and versions that are searched
+# for concepts.
+LISTED_MAX = 50
 
 CONCEPTS_MAX = 1000  # concepts that may be added to a model
 
@@ -65,8 +65,7 @@ class ModelLearning(NamedTuple):
     @classmethod
     def of_store(cls, store: Store, database: Database, settings: Settings) -> "ModelLearning":
         """Return how the models of a store learn whose database is open."""
-        schedules = Schedules(database, settings)
-        return cls(store, database, schedules, FeedbackRows(database, settings))
+        return cls(store, database, Schedules(database, settings), FeedbackRows(database, settings))
 
     def learning(self, model: str) -> dict[str, Any]:
         """Return the recipe of a model, its schedule, its next run, and the runs so far."""
@@ -75,7 +74,7 @@ class ModelLearning(NamedTuple):
             recipe = self.schedules.recipe(model)["recipe"]
         if recipe is None:
             self.store.resolve(model)  # raises ModelNotFound if there is no such model
-        runs = list(itertools.islice(self._runs(model), RUNS_MAX))
+        runs = list(itertools.islice(self._runs(model), LISTED_MAX))
         span = self.rows.span(model, recipe and recipe["feedback_days"])
         if runs:
             span = span._replace(since=max(span.since, runs[0]["until"]))
@@ -87,13 +86,17 @@ class ModelLearning(NamedTuple):
             for schedule in self.schedules.schedules()
             if (schedule["kind"], schedule["model"]) == (LEARN, model)
         )
-        jobs = self.schedules.jobs.list(model=model, kind=LEARN, limit=1)
         return {
             "recipe": recipe,
             "schedule": next(schedules, None),
             "n_waiting": self.rows.count(span),
             "job": next(
-                ({"id": job.id, "state": job.state} for job in jobs if not job.has_ended), None
+                (
+                    {"id": job.id, "state": job.state}
+                    for job in self.schedules.jobs.list(model=model, kind=LEARN, limit=1)
+                    if not job.has_ended
+                ),
+                None,
             ),
             "runs": runs,
         }
@@ -101,36 +104,32 @@ class ModelLearning(NamedTuple):
     def _runs(self, model: str) -> Iterator[dict[str, Any]]:
         """Yield the reports of the versions that runs have published, the newest first."""
         for version in reversed(self.store.versions(model)):
-            try:
+            with contextlib.suppress(StoreError):  # deleted meanwhile, or damaged
                 opened = self.store.open(model, version, verify=False)
-                report = read_report(opened.arrays).get("learning", {})
-                until = learnt_feedback(opened.arrays).get(model, 0.0)
                 # a version with another vocabulary has the report of its parent, and no recipe
-                is_run = "recipe" in read_origin(opened.arrays)
-            except StoreError:  # deleted meanwhile, or damaged: the others can be shown
-                continue
-            if is_run and report:
-                yield {
-                    "version": version,
-                    "at": _seconds(opened.manifest.created_at),
-                    "until": until,
-                    **report["promotion"],
-                    "judges": report["judges"]["rows"],
-                    "figures": report["judges"]["figures"],
-                    **{name: report[name] for name in ("corrections", "concepts", "sources")},
-                }
+                if "recipe" in read_origin(opened.arrays):
+                    report = read_report(opened.arrays)["learning"]
+                    yield {
+                        "version": version,
+                        "at": _seconds(opened.manifest.created_at),
+                        "until": learnt_feedback(opened.arrays).get(model, 0.0),
+                        **report["promotion"],
+                        "judges": report["judges"]["rows"],
+                        "figures": report["judges"]["figures"],
+                        **{name: report[name] for name in ("corrections", "concepts", "sources")},
+                    }
 
     def concepts(self, model: str) -> list[dict[str, Any]]:
         """Return the concepts that were added to a model's vocabulary, the oldest first.
 
-        `version` is the first of its newest RUNS_MAX versions that answers the concept; None: no
+        `version` is the first of its newest LISTED_MAX versions that answers the concept; None: no
         version does yet.
         """
         concepts = self._added(model)
         if not concepts:
             self.store.resolve(model)  # raises ModelNotFound if there is no such model
         keys = [concept["key"] for concept in concepts]
-        for version in reversed(self.store.versions(model)[-RUNS_MAX:] if concepts else ()):
+        for version in reversed(self.store.versions(model)[-LISTED_MAX:] if concepts else ()):
             with contextlib.suppress(StoreError):
                 ids = find_all(self.store.open(model, version, verify=False).labels, keys)
                 for concept in itertools.compress(concepts, ids >= 0):
@@ -235,8 +234,14 @@ class ModelLearning(NamedTuple):
             is_this = (CONCEPTS.c.model == model) & (CONCEPTS.c.key == key)
             connection.execute(delete(CONCEPTS).where(is_this))
             if concept is not None:
-                row = {"concept": json.dumps(concept), "at": concept.get("at") or now(connection)}
-                connection.execute(insert(CONCEPTS).values(model=model, key=key, **row))
+                connection.execute(
+                    insert(CONCEPTS).values(
+                        model=model,
+                        key=key,
+                        concept=json.dumps(concept),
+                        at=concept.get("at") or now(connection),
+                    )
+                )
 
     def vocabulary_changes(self, model: str, vocabulary: str) -> dict[str, Any]:
         """Return what a file of concepts would change in a model's vocabulary.
@@ -251,10 +256,9 @@ class ModelLearning(NamedTuple):
         from xylem.vocabulary import read_label_info  # imported only now: readers come with it
 
         data = self.schedules.jobs.data
-        file = data.path_of(vocabulary, "vocabulary")
         try:
             new_info = read_label_info(
-                file,
+                data.path_of(vocabulary, "vocabulary"),
                 info.head.columns[0].removeprefix(NAME),
                 info.head.language or None,
                 first_name=True,
@@ -282,7 +286,7 @@ class ModelLearning(NamedTuple):
             ],
         }
         counts = {f"n_{kind}": len(concepts) for kind, concepts in changes.items()}
-        return counts | {kind: concepts[:CHANGES_MAX] for kind, concepts in changes.items()}
+        return counts | {kind: concepts[:LISTED_MAX] for kind, concepts in changes.items()}
 
 
 def _check_concept(concept: Mapping[str, Any], recipe: Mapping[str, Any]) -> None:
@@ -319,13 +323,14 @@ def _check_concept(concept: Mapping[str, Any], recipe: Mapping[str, Any]) -> Non
 
 
 def _subject_of(concept: Mapping[str, Any], key_kind: str) -> Subject:
-    names = concept["names"]
     return Subject(
         uri=concept["key"],
         notation=concept["key"] if key_kind == NOTATION else None,
-        names={tag: of_tag[0] for tag, of_tag in names.items()},
+        names={tag: of_tag[0] for tag, of_tag in concept["names"].items()},
         broader=concept["broader"],
-        other_names=[(tag, False, name) for tag, of_tag in names.items() for name in of_tag[1:]],
+        other_names=[
+            (tag, False, name) for tag, of_tag in concept["names"].items() for name in of_tag[1:]
+        ],
     )
 
 

@@ -195,8 +195,9 @@ class JobProcess:
         if self._final is not None and status == 0:
             return Outcome("succeeded", result=self._final["result"])
         if status == -signal.SIGXCPU:
-            bound = f"{limits.job_cpu_seconds_max:g} seconds of processor time"
-            return _exceeded(bound, "job_cpu_seconds_max")
+            return _exceeded(
+                f"{limits.job_cpu_seconds_max:g} seconds of processor time", "job_cpu_seconds_max"
+            )
         ending = f"status {status}"
         if status < 0:
             ending = f"that signal {-status} ({signal.Signals(-status).name}) ended it"
@@ -213,8 +214,11 @@ def memory_exceeded(limits: Limits) -> Outcome:
 
 
 def _exceeded(bound: str, limit: str) -> Outcome:
-    fault = f"expected the job to take at most {bound} (limit {limit}), found it to take more"
-    return Outcome("failed", fault, "limit-exceeded")
+    return Outcome(
+        "failed",
+        f"expected the job to take at most {bound} (limit {limit}), found it to take more",
+        "limit-exceeded",
+    )
 
 
 def inherited_environment() -> dict[str, str]:

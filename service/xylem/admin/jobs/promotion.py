@@ -79,8 +79,12 @@ def promote_if(
         if version_of_alias(context, alias) == baseline:
             break
     else:
-        reason = f"{alias} moved {ROUNDS_MAX} times while the versions were compared"
-        verdict = PromotionVerdict(False, (reason,), alias, baseline)
+        verdict = PromotionVerdict(
+            False,
+            (f"{alias} moved {ROUNDS_MAX} times while the versions were compared",),
+            alias,
+            baseline,
+        )
     decision = verdict
     patiently(lambda: context.leases.record_verdict(context.claim, decision))
     if not decision.promoted:
@@ -119,9 +123,9 @@ def judge_conditions(
             change >= condition.least_change - 1e-9
         )  # the decimals may be equal, the floats not
         holds = holds and is_met
-        change_text = f"found {change:+.2f}, from {old_value:.2f} to {new_value:.2f}"
         reasons.append(
-            f"{condition.metric}: {expectation}, {change_text}{'' if is_met else ': not enough'}"
+            f"{condition.metric}: {expectation}, found {change:+.2f}, from {old_value:.2f} to "
+            f"{new_value:.2f}{('' if is_met else ': not enough')}"
         )
     return holds, reasons
 
@@ -161,11 +165,13 @@ def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:
     """Move the alias if the verdict says so, and the alias names the same version as then."""
     model = context.job.model
     if verdict.promoted and version_of_alias(context, verdict.alias) in (verdict.baseline, version):
-        registry = Registry(context.store, context.database)
-        registry.promote(model, version, verdict.alias, _cause(context, verdict))
+        Registry(context.store, context.database).promote(
+            model, version, verdict.alias, _cause(context, verdict)
+        )
 
 
 def _cause(context: JobContext, verdict: PromotionVerdict) -> Cause:
     """Return the cause for the history of the alias: the job, and the verdict."""
-    why = "; ".join(verdict.reasons)
-    return Cause(f"a {context.job.kind} job", why, context.job.id, verdict._asdict())
+    return Cause(
+        f"a {context.job.kind} job", "; ".join(verdict.reasons), context.job.id, verdict._asdict()
+    )

@@ -83,8 +83,9 @@ class Schedules:
         alias; LimitExceeded.
         """
         if (cron is None) == (rows is None):
-            present = "neither" if cron is None else "both"
-            raise BadRequest(f"expected either cron or rows, found {present}").with_path("cron")
+            raise BadRequest(
+                f"expected either cron or rows, found {'neither' if cron is None else 'both'}"
+            ).with_path("cron")
         try:
             request, model = self.jobs.check(kind, job)
         except BadFields as error:
@@ -184,8 +185,9 @@ class Schedules:
                 "changed": now(connection),
             }
             connection.execute(insert(RECIPES).values(row))
-            of_recipe = (SCHEDULES.c.kind == LEARN) & (SCHEDULES.c.model == model)
-            connection.execute(delete(SCHEDULES).where(of_recipe))
+            connection.execute(
+                delete(SCHEDULES).where((SCHEDULES.c.kind == LEARN) & (SCHEDULES.c.model == model))
+            )
         if recipe.cron is not None or recipe.rows is not None:
             self.create_schedule(LEARN, {"model": model}, recipe.cron, recipe.rows)
         return self.recipe(model)
@@ -204,8 +206,9 @@ class Schedules:
             due = [row for row in rows if _is_due(connection, row, time_now)]
         self._correct_times([row for row in rows if row.cron is not None], time_now)
         for row in due:
-            key = f"schedule-{row.id}-{row.runs + 1}"
-            job = self.jobs.add(row.kind, row.model, json.loads(row.request), key)
+            job = self.jobs.add(
+                row.kind, row.model, json.loads(row.request), f"schedule-{row.id}-{row.runs + 1}"
+            )
             # if the row has changed, another worker has run the schedule
             is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)
             next_at = None if row.cron is None else next_time(row.cron, time_now)
@@ -250,8 +253,9 @@ def next_time(cron: str, start_time: float) -> float:
         start = datetime.datetime.fromtimestamp(start_time, datetime.UTC)
         next_run: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
     except CroniterBadDateError:
-        fault = f"expected a cron line with a time that comes, found {cron_text}, which never does"
-        raise BadRequest(fault).with_path("cron") from None
+        raise BadRequest(
+            f"expected a cron line with a time that comes, found {cron_text}, which never does"
+        ).with_path("cron") from None
     except CroniterError as error:
         raise BadRequest(f"expected a cron line, found {cron_text}: {error}").with_path(
             "cron"

@@ -87,10 +87,10 @@ def split_lines(
                 file.lines.seek(0)
                 file.lines.write(_header_with(header, n_lines, data))
     if not all(counts):
-        fault = (
-            f"expected rows to train on and rows to measure on, found {counts[0]} and {counts[1]}"
+        raise BadData(
+            f"{user_data}: expected rows to train on and rows to measure on, found {counts[0]} "
+            f"and {counts[1]}: choose another share for split"
         )
-        raise BadData(f"{user_data}: {fault}: choose another share for split")
     return paths[0], paths[1]
 
 
@@ -143,8 +143,9 @@ def join_sources(
                     f"{n or 'none'}"
                 )
             for number, line in enumerate(rows.lines(span)):
-                origin = f"feedback to {span.model}:{number + 1}"
-                (fitted if number < n_fitted else measured).write(line + b"\n", origin)
+                (fitted if number < n_fitted else measured).write(
+                    line + b"\n", f"feedback to {span.model}:{number + 1}"
+                )
     return data, held_out if share else None
 
 

@@ -184,10 +184,10 @@ def _published(context: JobContext) -> Manifest | None:
     job = context.job
     manifest = context.store.published(job.model, job.id)
     if manifest is None and job.version is not None:
-        fault = (
-            f"expected version {job.version}, which this job published, found that it was deleted"
+        raise VersionNotFound(
+            f"{job.model}: expected version {job.version}, which this job published, found "
+            "that it was deleted"
         )
-        raise VersionNotFound(f"{job.model}: {fault}")
     return manifest
 
 
@@ -204,8 +204,9 @@ def _files(
     store = context.store
     columns = request.columns()
     for name, reference in map(parse_named, reversed(request.bases)):
-        manifest = store.manifest(name, store.resolve(name, reference))
-        columns = columns.for_version(TextFields.of_options(manifest.fields))
+        columns = columns.for_version(
+            TextFields.of_options(store.manifest(name, store.resolve(name, reference)).fields)
+        )
     if isinstance(request.data, str):
         data = files.find(request.data)
     else:
@@ -214,8 +215,7 @@ def _files(
     if request.split is None:
         return data, valid
     share = request.split
-    report = context.on_progress
-    return split_lines(data, context.work, share, request.seed, report, columns)
+    return split_lines(data, context.work, share, request.seed, context.on_progress, columns)
 
 
 def _train(publication: Publication, request: TrainingJob) -> None:
@@ -282,8 +282,10 @@ def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
         return {}
     address = context.settings.ray_address
     if address is None:
-        fault = "expected XYLEM_RAY_ADDRESS to be set for the worker too, found that it is not"
-        raise BadParameter(f"executor: {fault}")
+        raise BadParameter(
+            "executor: expected XYLEM_RAY_ADDRESS to be set for the worker too, found that "
+            "it is not"
+        )
     return {"ray": address, "steps": context.work / "steps", "resume": True}
 
 
@@ -343,9 +345,11 @@ def combine(context: JobContext, request: CombineJob) -> dict[str, Any]:
     figures = publish(context, request, _combine)
     if request.vocabulary is not None and context.store.label_info(request.model) is None:
         # an earlier run was killed before it stored the label info, or somebody has removed it
-        file = context.data.path_of(request.vocabulary, "vocabulary")
         info = read_label_info(
-            file, request.by or URI, request.language, first_name=request.first_name
+            context.data.path_of(request.vocabulary, "vocabulary"),
+            request.by or URI,
+            request.language,
+            first_name=request.first_name,
         )
         context.store.put_label_info(request.model, info)
     return figures
@@ -373,18 +377,20 @@ def _combine(publication: Publication, request: CombineJob) -> None:
 def _set_vocabulary(publication: Publication, request: VocabularyJob) -> None:
     context = publication.context
     learning = ModelLearning.of_store(context.store, context.database, context.settings)
-    file = publication.files.find(request.vocabulary, "vocabulary")
     vocabulary_request = VocabularyRequest(
-        file,
+        publication.files.find(request.vocabulary, "vocabulary"),
         request.language,
         request.by,
         request.first_name,
         added=patiently(lambda: learning.additions(request.model))["concepts"],
         **publication.marks(request),
     )
-    version = LATEST if request.version is None else request.version
     set_vocabulary(
-        publication.store, request.model, version, vocabulary_request, publication.on_progress
+        publication.store,
+        request.model,
+        LATEST if request.version is None else request.version,
+        vocabulary_request,
+        publication.on_progress,
     )
 
 

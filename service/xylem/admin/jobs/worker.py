@@ -231,9 +231,16 @@ def run_workers(
 
 def _write(job_log: BoundedLog, event: str, **fields: object) -> None:
     """Write a line of the worker into a job's log, in the format of the other lines."""
-    now = datetime.datetime.now(datetime.UTC).isoformat()
     job_log.write(
-        json.dumps({"time": now, "level": "info", "event": event, **fields}).encode() + b"\n"
+        json.dumps(
+            {
+                "time": datetime.datetime.now(datetime.UTC).isoformat(),
+                "level": "info",
+                "event": event,
+                **fields,
+            }
+        ).encode()
+        + b"\n"
     )
 
 

@@ -63,8 +63,13 @@ def allow_again(
     """
 
     def change(alias: Alias) -> Alias | None:
-        texts = [item for item in items if isinstance(item, str)]
-        names = _labels_of(store, model, alias, texts, with_split=with_split)
+        names = _labels_of(
+            store,
+            model,
+            alias,
+            [item for item in items if isinstance(item, str)],
+            with_split=with_split,
+        )
         for name in sorted(names.difference(alias.denied)):
             hint = did_you_mean(name, alias.denied, is_quoted=True)
             raise BadNames(f"expected labels that the alias denies, found {name!r:.80}{hint}")

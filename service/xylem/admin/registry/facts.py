@@ -8,14 +8,22 @@ from xylem_store import DENIED, SPLIT, Alias, AliasChange, Move, Store, content_
 
 def move_facts(change: AliasChange) -> dict[str, Any]:
     """Return the JSON of a moved alias: the version that it names now, and the one before."""
-    versions = {"version": change.version, "previous_version": change.old_alias.version or None}
-    return {"model": change.model, "alias": change.alias, **versions}
+    return {
+        "model": change.model,
+        "alias": change.alias,
+        "version": change.version,
+        "previous_version": change.old_alias.version or None,
+    }
 
 
 def split_facts(change: AliasChange) -> dict[str, Any]:
     """Return the JSON of an alias: its version, its canary and its shadow."""
-    split = (change.new_alias or Alias(0)).split()
-    return {"model": change.model, "alias": change.alias, "version": change.version, **split}
+    return {
+        "model": change.model,
+        "alias": change.alias,
+        "version": change.version,
+        **(change.new_alias or Alias(0)).split(),
+    }
 
 
 def history_facts(model: str, move: Move) -> dict[str, Any]:

@@ -57,11 +57,13 @@ class RemoteFollower:
             self._note("", str(error))
             return False
         has_index = index.generation > 0
-        no_index = (
-            f"{self._remote.url}: expected {INDEX}, which xylem models push --alias "
-            "writes, found none"
+        self._note(
+            "",
+            None
+            if has_index
+            else f"{self._remote.url}: expected {INDEX}, which xylem models push --alias writes, "
+            "found none",
         )
-        self._note("", None if has_index else no_index)
         if index is not self._seen and has_index:
             successes = [
                 self._try(*model)
@@ -90,8 +92,11 @@ class RemoteFollower:
         """
         for name, alias in sorted(remote_model.aliases.items(), key=lambda item: item[0] != LATEST):
             for version in alias.versions:
-                remote_version = RemoteVersion(version, remote_model.digests[version])
-                self._fetch(model, remote_version, alias.denied if name == LATEST else ())
+                self._fetch(
+                    model,
+                    RemoteVersion(version, remote_model.digests[version]),
+                    alias.denied if name == LATEST else (),
+                )
             self._bring_alias(model, name, alias)
         for name in self._store.info(model).aliases.keys() - remote_model.aliases.keys() - {LATEST}:
             self._store.delete_alias(model, name, self._cause)

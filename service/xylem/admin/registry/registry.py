@@ -231,5 +231,6 @@ class Registry:
                     ThresholdDatabase(self._database).delete(model, version)
             return bool(tuned_versions)
         except DatabaseUnavailable as error:
-            message = f"{place} is deleted, its thresholds are not: {error}"
-            raise DatabaseUnavailable(message) from error
+            raise DatabaseUnavailable(
+                f"{place} is deleted, its thresholds are not: {error}"
+            ) from error

@@ -132,8 +132,9 @@ class RemoteStore:
             try:
                 file = self._fs.open(path, "rb", block_size=_BLOCK_BYTES, cache_type="readahead")
             except FileNotFoundError:
-                fault = f"{self.url}: expected {model}@{version.version}, found no such object"
-                raise VersionNotFound(fault) from None
+                raise VersionNotFound(
+                    f"{self.url}: expected {model}@{version.version}, found no such object"
+                ) from None
             with file:
                 return store.mirror(_RemoteFile(self, model, file), model, *version, denied)
 
@@ -155,8 +156,9 @@ class RemoteStore:
         """
         check_model(model)
         if pushed is not None and pushed != self.find(model, pushed.version):
-            expected = f"{model}@{pushed.version} as it was pushed"
-            raise Conflict(f"{self.url}: expected {expected}, found another")
+            raise Conflict(
+                f"{self.url}: expected {model}@{pushed.version} as it was pushed, found another"
+            )
         digests = {} if pushed is None else {pushed.version: pushed.digest}
         for _ in range(ATTEMPTS):
             index = self.index()

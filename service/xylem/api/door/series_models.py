@@ -41,8 +41,11 @@ class SeriesModels:
             if model and model not in self:
                 if not is_sum:
                     continue
-                emptied = {label: "" for label in _MODEL_LABELS if label in sample.labels}
-                sample = sample._replace(labels=sample.labels | emptied, exemplar=None)
+                sample = sample._replace(
+                    labels=sample.labels
+                    | {label: "" for label in _MODEL_LABELS if label in sample.labels},
+                    exemplar=None,
+                )
             key = sample.name, *sample.labels.values()
             if (other := samples.get(key)) is not None:
                 sample = other._replace(value=other.value + sample.value)

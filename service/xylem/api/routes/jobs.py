@@ -441,8 +441,9 @@ def _learning(request: Request, services: Services) -> ModelLearning:
 @router.get("/models/{model}/learning", summary="How a model learns, and what each run reported")
 async def show_learning(model: str, request: Request, services: Wired) -> LearningAnswer:
     """The recipe, its schedule, the corrections that wait, the job that runs, and the runs."""
-    learning = _learning(request, services).learning
-    return LearningAnswer(**await services.admin_work.run(learning, model))
+    return LearningAnswer(
+        **await services.admin_work.run(_learning(request, services).learning, model)
+    )
 
 
 @router.get(
@@ -450,8 +451,9 @@ async def show_learning(model: str, request: Request, services: Wired) -> Learni
 )
 async def list_concepts(model: str, request: Request, services: Wired) -> ConceptList:
     """They are joined to the vocabulary's file at each run, so they stay when it is replaced."""
-    concepts = _learning(request, services).concepts
-    return ConceptList(concepts=await services.admin_work.run(concepts, model))
+    return ConceptList(
+        concepts=await services.admin_work.run(_learning(request, services).concepts, model)
+    )
 
 
 _CONCEPT = {"key": "http://example.org/new", "names": {"fi": ["uusi", "toinen nimi"]}}
@@ -470,8 +472,12 @@ async def add_concept(
     services: Wired,
 ) -> Response:
     """A job publishes a version that finds the concept by its names; the next run learns it."""
-    add = partial(_learning(request, services).add_concept, model, **body.model_dump())
-    return _submitted(await services.admin_work.run(add), request)
+    return _submitted(
+        await services.admin_work.run(
+            partial(_learning(request, services).add_concept, model, **body.model_dump())
+        ),
+        request,
+    )
 
 
 @router.post(
@@ -487,8 +493,10 @@ async def remove_concept(
     services: Wired,
 ) -> Response:
     """A job publishes a version without it."""
-    remove = _learning(request, services).remove_concept
-    return _submitted(await services.admin_work.run(remove, model, body.key), request)
+    return _submitted(
+        await services.admin_work.run(_learning(request, services).remove_concept, model, body.key),
+        request,
+    )
 
 
 @router.get(
@@ -501,15 +509,19 @@ async def show_vocabulary_changes(
     services: Wired,
 ) -> VocabularyChanges:
     """Compares a file with the vocabulary of the model: new, renamed and missing concepts."""
-    changes = _learning(request, services).vocabulary_changes
-    return VocabularyChanges(**await services.admin_work.run(changes, model, query.vocabulary))
+    return VocabularyChanges(
+        **await services.admin_work.run(
+            _learning(request, services).vocabulary_changes, model, query.vocabulary
+        )
+    )
 
 
 @router.get("/models/{model}/recipe", summary="The recipe of a model", responses=problems(422))
 async def show_recipe(model: str, request: Request, services: Wired) -> RecipeAnswer:
     """A `learn` job repeats the recipe, with what is new."""
-    recipe = _schedules(request, services).recipe
-    return RecipeAnswer(**await services.admin_work.run(recipe, model))
+    return RecipeAnswer(
+        **await services.admin_work.run(_schedules(request, services).recipe, model)
+    )
 
 
 @router.put("/models/{model}/recipe", summary="Replace the recipe of a model")
@@ -520,5 +532,8 @@ async def put_recipe(
     services: Wired,
 ) -> RecipeAnswer:
     """Its files are names below the data directory. Its schedule replaces the one before."""
-    change = partial(_schedules(request, services).set_recipe, names_files=True)
-    return RecipeAnswer(**await services.admin_work.run(change, model, body.root))
+    return RecipeAnswer(
+        **await services.admin_work.run(
+            partial(_schedules(request, services).set_recipe, names_files=True), model, body.root
+        )
+    )

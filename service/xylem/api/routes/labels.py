@@ -34,8 +34,11 @@ async def labels(request: Request, services: Wired) -> Response:
     Each label has its training rows, its threshold, and the counts behind the threshold.
     """
     query = parse_query(request.scope["query_string"], LabelsQuery, services.limits)
-    served = await find_served(request, services.live)
-    return json_response(await services.threshold_work.run(describe_labels, served, query))
+    return json_response(
+        await services.threshold_work.run(
+            describe_labels, await find_served(request, services.live), query
+        )
+    )
 
 
 @of_version(
@@ -52,8 +55,11 @@ async def label_features(request: Request, services: Wired) -> Response:
     Models whose labels have no weights of features are refused: decision trees, and softmax nodes.
     """
     query = parse_query(request.scope["query_string"], LabelFeaturesQuery, services.limits)
-    served = await find_served(request, services.live)
-    return json_response(await services.threshold_work.run(describe_features, served, query))
+    return json_response(
+        await services.threshold_work.run(
+            describe_features, await find_served(request, services.live), query
+        )
+    )
 
 
 @of_version(

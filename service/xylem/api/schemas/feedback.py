@@ -1,8 +1,8 @@
 """The JSON of stored rows of feedback, and of a stream of events."""
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from xylem.api.schemas.predict import LineError
@@ -31,24 +31,15 @@ class CorrectionsQuery(RequestModel):
     key: str | None = Field(default=None, description="only rows of the key of this name")
 
 
-class Correction(TypedDict):
-    """A row of feedback. `at` is in seconds since 1970; `key` is the name of the sender's key."""
+class CorrectionPage(BaseModel):
+    """Rows of feedback, the newest first."""
 
-    number: int
-    event_id: str
-    at: float
-    key: str | None
-    text: str | None
-    labels: list[str]
-    gone_labels: list[str]
-
-
-class CorrectionPage(TypedDict):
-    """Rows of feedback, the newest first. `next` is the `before` of the next page."""
-
-    corrections: list[Correction]
-    next: int | None
-    n_rows: int
+    corrections: list[dict[str, Any]] = Field(
+        description="each with `number`, `event_id`, `at` in seconds since 1970, `key` (the name "
+        "of the sender's key), `text`, `labels`, and `gone_labels`, which the model does not have"
+    )
+    next: int | None = Field(description="the `before` of the next page")
+    n_rows: int = Field(description="the stored rows of the model, whatever the choice")
 
 
 class RowsDeleted(TypedDict):

@@ -156,21 +156,20 @@ class LearningAnswer(BaseModel):
     )
 
 
-class ConceptBody(RequestModel):
-    """A concept that is added to the vocabulary of a model."""
+class ConceptKey(RequestModel):
+    """The key of a concept that is added to the vocabulary of a model."""
 
     key: str = Field(description="the label, such as a URI")
+
+
+class ConceptBody(ConceptKey):
+    """A concept that is added to the vocabulary of a model."""
+
     names: dict[str, list[str]] = Field(
         description="by language, the name and then other names: texts are searched for them"
     )
     broader: list[str] = Field(default=[], description="keys of the concepts above it")
     examples: list[str] = Field(default=[], description="texts that have it: the next run learns")
-
-
-class ConceptKey(RequestModel):
-    """The key of a concept that was added."""
-
-    key: str
 
 
 class ConceptList(BaseModel):

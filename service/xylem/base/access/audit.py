@@ -71,10 +71,11 @@ class AuditLog:
             "outcome": outcome,
             "request_id": request_id,
         }
-        values = {}
-        for name, text in entry_texts.items():
-            length = AUDIT_LOG.c[name].type.length  # type: ignore[attr-defined]
-            values[name] = _CONTROL.sub(" ", without_secrets(text))[:length]
+        columns: Any = AUDIT_LOG.c
+        values = {
+            name: _CONTROL.sub(" ", without_secrets(text))[: columns[name].type.length]
+            for name, text in entry_texts.items()
+        }
         with self._database.write() as connection:
             insertion = connection.execute(
                 insert(AUDIT_LOG).values(at=time.time(), key_id=who.key_id, **values)

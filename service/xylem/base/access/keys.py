@@ -377,9 +377,11 @@ def note_uses(connection: Connection, ids: Iterable[str], now: float) -> None:
 
 def moment(seconds: float | None) -> str | None:
     """Return a time as RFC 3339, to the second, in UTC; None for None."""
-    if seconds is None:
-        return None
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        None
+        if seconds is None
+        else datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    )
 
 
 def _the_key(key_id: str) -> Any:

@@ -255,9 +255,11 @@ class KeyRing:
             text = _bearer(authorization)
         except AccessRefused:
             return None
-        if self._admin_digest == hashlib.sha256(text).digest():
-            return ENVIRONMENT.key_id
-        return id_of(text.decode("latin-1"))
+        return (
+            ENVIRONMENT.key_id
+            if self._admin_digest == hashlib.sha256(text).digest()
+            else id_of(text.decode("latin-1"))
+        )
 
     def close(self) -> None:
         """Stop following the database, and write which keys were used, and how much.

@@ -149,8 +149,12 @@ class KeyUsage:
             query = query.where(KEY_USAGE.c.hour < -(-_seconds_of("to", end) // HOUR_SECONDS))
         with self._database.read() as connection:
             models = connection.execute(select(KEY_USAGE.c.model).distinct()).scalars()
-            query = query.where(KEY_USAGE.c.model.in_(list(filter(sees, models))))
-            query = query.group_by(*grouped).order_by(*grouped).limit(LINES_MAX + 1)
+            query = (
+                query.where(KEY_USAGE.c.model.in_(list(filter(sees, models))))
+                .group_by(*grouped)
+                .order_by(*grouped)
+                .limit(LINES_MAX + 1)
+            )
             lines = [dict(row._mapping) for row in connection.execute(query) if row[-1] is not None]
             key_names = {
                 row.id: row.name

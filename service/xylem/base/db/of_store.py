@@ -1,7 +1,5 @@
 """The database of a store: the one that the settings name, else a file beside the store."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened_database(store: Path, *, create: bool = False) -> Iterator[Database]:
+def opened_database(store: Path, *, create: bool = False) -> "Iterator[Database]":
     """Yield the database of a store, and close it at the end.
 
     If the store has no database, and `create` is false, an empty one in a temporary directory is
@@ -36,7 +34,7 @@ def opened_database(store: Path, *, create: bool = False) -> Iterator[Database]:
 
 
 @contextmanager
-def ready_database(store: Path) -> Iterator[Database]:
+def ready_database(store: Path) -> "Iterator[Database]":
     """Yield the database of a store, made if there is none, after it has answered once.
 
     Raises BadParameter and DatabaseUnavailable.

@@ -258,8 +258,9 @@ class AsyncAdmin(AsyncBase):
 
     async def concepts(self, model: str) -> list[JsonObject]:
         """List the concepts that were added to the vocabulary of a model, the oldest first."""
-        answer = await self.call("GET", admin_path(model, "/concepts"))
-        return cast(list[JsonObject], answer["concepts"])
+        return cast(
+            list[JsonObject], (await self.call("GET", admin_path(model, "/concepts")))["concepts"]
+        )
 
     async def add_concept(
         self,
@@ -280,13 +281,15 @@ class AsyncAdmin(AsyncBase):
 
     async def remove_concept(self, model: str, key: str) -> Job:
         """Remove a concept that was added; the job publishes a version without it."""
-        path = admin_path(model, "/concepts/delete")
-        return await self._read(Job, request_of("POST", path, {"key": key}))
+        return await self._read(
+            Job, request_of("POST", admin_path(model, "/concepts/delete"), {"key": key})
+        )
 
     async def vocabulary_changes(self, model: str, vocabulary: str) -> JsonObject:
         """Return what a vocabulary of the data directory would change in that of a model."""
-        path = admin_path(model, "/vocabulary-changes")
-        return await self.call("GET", path, vocabulary=vocabulary)
+        return await self.call(
+            "GET", admin_path(model, "/vocabulary-changes"), vocabulary=vocabulary
+        )
 
     async def learning(self, model: str) -> JsonObject:
         """Return how a model learns: its recipe, its next run, and its runs with their figures."""

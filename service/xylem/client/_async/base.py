@@ -1,7 +1,5 @@
 """The base of the client: connections by httpcore, the key, retries; answers, events, downloads."""
 
-from __future__ import annotations
-
 import ssl
 import time
 from collections import deque
@@ -62,7 +60,7 @@ class AsyncWire:
             answer = await self.open(request)
             return await answer.read(self._timeout)
 
-    async def open(self, request: Request) -> AsyncAnswer:
+    async def open(self, request: Request) -> "AsyncAnswer":
         """Send a request; return its answer, whose body is not read yet. The caller closes it.
 
         Raises ClientError, also for a status other than success; RuntimeError after `close`.

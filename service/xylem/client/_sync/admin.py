@@ -250,8 +250,9 @@ class Admin(Base):
 
     def concepts(self, model: str) -> list[JsonObject]:
         """List the concepts that were added to the vocabulary of a model, the oldest first."""
-        answer = self.call("GET", admin_path(model, "/concepts"))
-        return cast(list[JsonObject], answer["concepts"])
+        return cast(
+            list[JsonObject], (self.call("GET", admin_path(model, "/concepts")))["concepts"]
+        )
 
     def add_concept(
         self,
@@ -272,13 +273,13 @@ class Admin(Base):
 
     def remove_concept(self, model: str, key: str) -> Job:
         """Remove a concept that was added; the job publishes a version without it."""
-        path = admin_path(model, "/concepts/delete")
-        return self._read(Job, request_of("POST", path, {"key": key}))
+        return self._read(
+            Job, request_of("POST", admin_path(model, "/concepts/delete"), {"key": key})
+        )
 
     def vocabulary_changes(self, model: str, vocabulary: str) -> JsonObject:
         """Return what a vocabulary of the data directory would change in that of a model."""
-        path = admin_path(model, "/vocabulary-changes")
-        return self.call("GET", path, vocabulary=vocabulary)
+        return self.call("GET", admin_path(model, "/vocabulary-changes"), vocabulary=vocabulary)
 
     def learning(self, model: str) -> JsonObject:
         """Return how a model learns: its recipe, its next run, and its runs with their figures."""

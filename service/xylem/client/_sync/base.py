@@ -1,7 +1,5 @@
 """The base of the client: connections by httpcore, the key, retries; answers, events, downloads."""
 
-from __future__ import annotations
-
 import ssl
 import time
 from collections import deque
@@ -62,7 +60,7 @@ class Wire:
             answer = self.open(request)
             return answer.read(self._timeout)
 
-    def open(self, request: Request) -> Answer:
+    def open(self, request: Request) -> "Answer":
         """Send a request; return its answer, whose body is not read yet. The caller closes it.
 
         Raises ClientError, also for a status other than success; RuntimeError after `close`.

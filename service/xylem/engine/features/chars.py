@@ -198,9 +198,8 @@ def text_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
     table_at        the handle of a TextTable
     """
     table = struct_at(TextTable, table_at)
-    char_part = char_rows(utf8, text_ptr, table.chars)
-    word_part = word_rows(utf8, text_ptr, table.words)
-    return side_by_side(word_part, char_part, table_at)
+    words = word_rows(utf8, text_ptr, table.words)
+    return side_by_side(words, char_rows(utf8, text_ptr, table.chars), table_at)
 
 
 @kernel

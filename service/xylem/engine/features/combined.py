@@ -209,9 +209,11 @@ class CombinedFeaturizer(Featurizer):
 
     def transform_with_vectors(self, texts: Sequence[str], vectors: F32 | None) -> SparseRows:
         """Do as `Featurizer.transform_with_vectors`: members that take vectors take the same."""
-        if not self.vector_numbers or vectors is None:
-            return super().transform_with_vectors(texts, vectors)
-        return self._transform_block(texts, vectors)
+        return (
+            super().transform_with_vectors(texts, vectors)
+            if not self.vector_numbers or vectors is None
+            else self._transform_block(texts, vectors)
+        )
 
     @property
     def continuation(self) -> Featurizer:

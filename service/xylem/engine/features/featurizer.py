@@ -3,8 +3,6 @@
 A kernel makes the rows of texts, for data sets and requests.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -83,7 +81,7 @@ class Featurizer:
         return NORM_CODES[self.parameters.norm]
 
     @property
-    def continuation(self) -> Featurizer:
+    def continuation(self) -> "Featurizer":
         """Return the featurizer of the chunks of a long text after the first one.
 
         They have none of the first words that count more; for all other kinds it is this one.
@@ -91,11 +89,11 @@ class Featurizer:
         return self
 
     @property
-    def beside_vectors(self) -> Featurizer:
+    def beside_vectors(self) -> "Featurizer":
         """Return the featurizer that takes vectors beside texts instead of making them."""
         return self
 
-    def encoded_by(self, encoder: Any) -> Featurizer:
+    def encoded_by(self, encoder: Any) -> "Featurizer":
         """Return the featurizer that makes the vectors beside texts by an encoder, a TextEncoder.
 
         A featurizer without vectors stays as it is.
@@ -241,9 +239,11 @@ class TextFeaturizer(Featurizer, ABC):
     @cached_property
     def continuation(self) -> Self:
         """Do as `Featurizer.continuation`, with the same vocabulary."""
-        if self.parameters.lead == 0:
-            return self
-        return type(self)(self.parameters.model_copy(update={"lead": 0}), *self.fitted)
+        return (
+            self
+            if self.parameters.lead == 0
+            else type(self)(self.parameters.model_copy(update={"lead": 0}), *self.fitted)
+        )
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text; words that are no features are left out."""

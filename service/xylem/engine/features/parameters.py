@@ -78,7 +78,6 @@ class _FeatureParameters(Parameters):
 
     @model_validator(mode="after")
     def _bounds_fit(self) -> Self:
-        """Refuse a longest n-gram that is shorter than the shortest."""
         for low_name, high_name in (("ngram_min", "ngram_max"), ("char_min", "char_max")):
             low = getattr(self, low_name, 0)
             high = getattr(self, high_name, 0)
@@ -88,8 +87,6 @@ class _FeatureParameters(Parameters):
 
 
 class _TextParameters(_FeatureParameters):
-    """Parameters of kinds that read a text."""
-
     lowercase: bool = Field(default=True, description="convert the text to lower case first")
     unicode: bool = Field(
         default=True,
@@ -408,7 +405,6 @@ def check_complete(config: Mapping[str, Any], parameter_class: type[_FeaturePara
 
 
 def _class_of(kind: object) -> type[FeatureParameters]:
-    """Return the parameter class of a kind. Raises BadParameter."""
     parameter_class = PARAMETERS.get(kind) if isinstance(kind, str) else None
     if parameter_class is None:
         message = f"expected one of {', '.join(PARAMETERS)}, found {what_is(kind)}"

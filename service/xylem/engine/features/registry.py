@@ -252,11 +252,9 @@ def feature_names(
     For windows of words they are the words: feature f is word f modulo their number.
     """
     kind = config.get("kind")
-    names = chars = None
-    if kind in NAMED_KINDS:
-        names = names_in(arrays, NAMES)
-    if kind in (CharsParameters.kind, WordsCharsParameters.kind):
-        chars = names_in(arrays, CHARS)
+    names = names_in(arrays, NAMES) if kind in NAMED_KINDS else None
+    has_chars = kind in (CharsParameters.kind, WordsCharsParameters.kind)
+    chars = names_in(arrays, CHARS) if has_chars else None
     if MEAN in arrays:
         return FeatureNames(
             names,

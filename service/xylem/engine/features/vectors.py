@@ -106,7 +106,7 @@ class VectorParameters(Parameters):
         default="", description="text before each text that a sentence encoder reads, as `query: `"
     )
 
-    def encoder(self, name: str, arrays: EncoderArrays) -> TextEncoder:
+    def encoder(self, name: str, arrays: EncoderArrays) -> "TextEncoder":
         """Return an encoder that reads texts as these parameters say."""
         return TextEncoder(name, arrays, self.prefix, self.max_tokens)
 

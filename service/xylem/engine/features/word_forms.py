@@ -16,10 +16,8 @@ from xylem.engine.features.characters import in_blocks
 from xylem.engine.features.languages import lemmas_of, stemmer_of, stop_list
 from xylem.engine.features.ngram_counts import Vocabulary, count_ids
 from xylem.engine.features.parameters import WordParameters
-from xylem.engine.features.words import Words, split_words, texts_between
+from xylem.engine.features.words import BLANK, Words, split_words, texts_between
 from xylem_store import I32, I64, U8, NameTable, all_names, build_names, group_of, kernel, names_in
-
-_SPACE = 32
 
 # The group of arrays that holds the table of stop words.
 STOPS = "features/stops"
@@ -116,7 +114,7 @@ def _replace_words(
                 continue
             touches = i > word_ptr[text] and sizes[i - 1] > 0 and start[i] == end[i - 1]
             if n > ptr[text] and not touches:
-                utf8[position] = _SPACE
+                utf8[position] = BLANK
                 position += 1
             starts[n] = position
             for k in range(sizes[i]):

@@ -17,7 +17,7 @@ from xylem.engine.features.characters import (
 )
 from xylem_store import F32, I64, U8, inlined, kernel
 
-_SPACE = 32
+BLANK = 32
 # the least characters of a word, except that a character of a script without blanks is a word
 _SHORTEST = 2
 
@@ -124,7 +124,7 @@ def split(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64, I64, I64]:
             end, is_word, unspaced = _word_end(utf8, i, stop, of_classes)
             if is_word:
                 if n > word_ptr[text] and not (touches and unspaced):
-                    out[position] = _SPACE
+                    out[position] = BLANK
                     position += 1
                 starts[n] = position
                 for k in range(i, end):
@@ -210,6 +210,6 @@ def pair_weights(utf8: U8, start: I64, end: I64) -> F32:
     weights = np.ones(len(start), np.float32)
     for i in range(len(start)):
         for k in range(start[i], end[i]):
-            if utf8[k] == _SPACE:
+            if utf8[k] == BLANK:
                 weights[i] = PAIR_WEIGHT
     return weights

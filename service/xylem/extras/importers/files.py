@@ -1,7 +1,5 @@
 """Read the files of a foreign model, with one digest for all, and errors that name the file."""
 
-from __future__ import annotations
-
 import hashlib
 import stat
 from collections.abc import Callable
@@ -78,7 +76,7 @@ class ModelFiles:
         self._digest.update(data)
         return ModelFile(path, data)
 
-    def read_settings(self, name: str) -> SavedSettings:
+    def read_settings(self, name: str) -> "SavedSettings":
         """Return the JSON object in a file. Raises BadModel."""
         file = self.read(name, bytes_max=1 << 20)
         return SavedSettings(file, file.json_object(file.data))
@@ -108,6 +106,6 @@ class SavedSettings(NamedTuple):
         """Return a field that is one of the texts `choices`; raise BadModel otherwise."""
         return str(self._field(name, f"one of {', '.join(choices)}", lambda x: x in choices))
 
-    def inner(self, name: str) -> SavedSettings:
+    def inner(self, name: str) -> "SavedSettings":
         """Return a field that is a JSON object; raise BadModel otherwise."""
         return SavedSettings(self.file, self._field(name, "an object", lambda x: type(x) is dict))

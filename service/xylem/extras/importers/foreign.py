@@ -207,19 +207,15 @@ def chunk_of_columns(file: ModelFile, columns: ForeignColumns, column_ids: I64) 
     lengths = columns.indptr[column_ids + 1] - columns.indptr[column_ids]
     places = ranges(columns.indptr[column_ids], lengths)
     child = np.repeat(np.arange(len(column_ids), dtype=np.int32), lengths)
-    features = columns.indices[places]
-    weights = columns.weights[places]
-    is_nonzero = weights != 0
-    features = features[is_nonzero]
-    weights = weights[is_nonzero]
-    child = child[is_nonzero]
-    order = np.argsort(features, kind="stable")
-    features = features[order]
-    weights = weights[order]
+    nonzero = np.flatnonzero(columns.weights[places])
+    order = nonzero[np.argsort(columns.indices[places[nonzero]], kind="stable")]
+    features = columns.indices[places[order]]
     child = child[order]
     is_repeated = (features[1:] == features[:-1]) & (child[1:] == child[:-1])
     file.expect(not bool(is_repeated.any()), "a feature once in a column", "one twice")
-    return Chunk.from_weights(features, child, weights, columns.bias[column_ids])
+    return Chunk.from_weights(
+        features, child, columns.weights[places[order]], columns.bias[column_ids]
+    )
 
 
 class Nested:

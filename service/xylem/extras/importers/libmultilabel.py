@@ -97,8 +97,7 @@ def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) ->
     )
     missing = [key for key in keys if key not in item.state]
     file.expect(not missing, f"{name} to have {', '.join(keys)}", f"no {', '.join(missing)}")
-    state: dict[str, Any] = item.state
-    return state
+    return dict(item.state)
 
 
 def _read_tree(

@@ -156,7 +156,6 @@ def _read_settings(file: ModelFile) -> tuple[str, float, bool]:
 
 
 def _read_tree(file: ModelFile) -> Branches:
-    """Return the shape of the tree. Raises BadModel."""
     reader = _Reader(file)
     n_labels = reader.integer(1, IDS_MAX, "labels")
     n_nodes = reader.integer(1, IDS_MAX, "nodes")

@@ -267,9 +267,8 @@ def _only_pair(file: ModelFile, item: Any, names: tuple[str, ...]) -> tuple[str,
 
 def _fields(file: ModelFile, item: Any, names: tuple[str, ...]) -> list[Any]:
     """Return the values of a map that has the keys `names` and no other. Raises BadModel."""
-    has_all = type(item) is dict and item.keys() == set(names)
     file.expect(
-        has_all,
+        type(item) is dict and item.keys() == set(names),
         f"a map of {', '.join(names)}",
         list(item) if type(item) is dict else type(item).__name__,
     )

@@ -119,7 +119,6 @@ def read_pecos(files: ModelFiles) -> Imported:
 
 
 def _read_level(files: ModelFiles, folder: str) -> _Level:
-    """Read the files of one level. Raises BadModel."""
     settings = files.read_settings(f"{folder}/param.json")
     settings.choice("model", ("MLModel",))
     settings.file.expect(

@@ -142,10 +142,8 @@ class _Skops:
 
     def _fields(self, node: object, place: str) -> dict[str, Any]:
         """Return the attributes of an object, as nodes by name."""
-        fields: dict[str, Any] = self._content(
-            self._content(node, place, "ObjectNode"), f"the fields of {place}", "DictNode"
-        )
-        return fields
+        content = self._content(node, place, "ObjectNode")
+        return dict(self._content(content, f"the fields of {place}", "DictNode"))
 
     def _value(self, node: object, place: str) -> Any:
         """Return a scalar, a list of scalars, or a dict of scalars by text."""
@@ -204,8 +202,7 @@ class _Skops:
             "idf_ to be numbers in one dimension",
             f"{array.dtype}{list(array.shape)}",
         )
-        weights: list[float] = array.tolist()
-        return weights
+        return [*array.tolist()]
 
     def _stop_words(self, fields: dict[str, Any], params: dict[str, Any]) -> list[Any]:
         """Return the list of stop words.

@@ -144,8 +144,8 @@ def _parameters(
         "params.ngram_range to be two integers",
         what_is(ngrams),
     )
-    shared = {key: options[key] for key in ("lowercase", "use_idf", "smooth_idf", "sublinear_tf")}
-    shared |= {
+    shared = {
+        **{key: options[key] for key in ("lowercase", "use_idf", "smooth_idf", "sublinear_tf")},
         "unicode": False,
         "clean": False,
         "lead": 0,

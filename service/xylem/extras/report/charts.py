@@ -3,8 +3,6 @@
 matplotlib is imported only when something is drawn.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -37,32 +35,32 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
     if forest := report.get("forest"):
         splits = forest["splits"]
         errors = [name for name in ("error", "test_error") if name in splits[0]]
-        charts.append(
+        charts += [
             (
                 "criteria",
                 splits,
                 "splits",
                 ["shannon", "gini", "modified_gini"],
                 "entropy of the leaves",
-            )
-        )
-        charts.append(("error", splits, "splits", errors, "share of labels not answered"))
-        charts.append(
+            ),
+            ("error", splits, "splits", errors, "share of labels not answered"),
             (
                 "objective",
                 forest["depths"],
                 "depth",
                 ["objective", "smaller_side", "purity"],
                 "mean over splits",
-            )
-        )
+            ),
+        ]
     if updates := report.get("training", {}).get("updates"):
         points, names = _points_of(updates)
         charts.append(("updates", points, "rows", names, "share of J*; of labels"))
     if size := report.get("size"):
         deeper = [line for line in size["depths"] if "alpha" in line]
-        charts.append(("features", size["depths"], "depth", ["features_mean"], "features"))
-        charts.append(("alpha", deeper, "depth", ["alpha"], "alpha"))
+        charts += [
+            ("features", size["depths"], "depth", ["features_mean"], "features"),
+            ("alpha", deeper, "depth", ["alpha"], "alpha"),
+        ]
     drawn = []
     for name, points, x, names, y in charts:
         if not points:
@@ -113,7 +111,7 @@ def _points_of(updates: list[dict[str, Any]]) -> tuple[list[dict[str, float]], l
     return points, [*names, "labels moved"]
 
 
-def new_chart() -> tuple[Figure, Axes]:
+def new_chart() -> "tuple[Figure, Axes]":
     """Return an empty figure and its axes."""
     from matplotlib.figure import Figure
 
@@ -180,7 +178,7 @@ def draw_sweep(points: Sequence[ThresholdPoint]) -> str:
     return _svg(figure, "sweep")
 
 
-def _svg(figure: Figure, salt: str) -> str:
+def _svg(figure: "Figure", salt: str) -> str:
     """Return a figure as an SVG element, with the same bytes each time.
 
     Text stays text, and nothing is loaded from elsewhere.
@@ -312,9 +310,13 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
 
 
 def _table(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    lines = ["<table>", f"<tr>{''.join(f'<th>{_cell(head)}</th>' for head in heads)}</tr>"]
-    lines += [f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows]
-    return "\n".join([*lines, "</table>"])
+    lines = [
+        "<table>",
+        f"<tr>{''.join(f'<th>{_cell(head)}</th>' for head in heads)}</tr>",
+        *(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows),
+        "</table>",
+    ]
+    return "\n".join(lines)
 
 
 def _cell(value: object) -> str:

@@ -4,8 +4,6 @@ Optuna proposes the parameters. It is imported when a search begins: nodes of a 
 trials, need this module without it. A study that is stored in a file can be continued.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -140,14 +138,16 @@ def search(
         dataset = TrainRequest(
             trainer="", data=request.data, label_names=request.label_names, columns=request.columns
         ).read(on_progress)
-        valid = None
-        if request.valid is not None:
-            valid = read_dataset(
+        valid = (
+            None
+            if request.valid is None
+            else read_dataset(
                 request.valid,
                 labels=build_names(dataset.names),
                 n_features=None if dataset.rows is None else dataset.rows.n_features,
                 columns=request.columns,
             )
+        )
     else:
         dataset, valid = rows
     dataset.fields.refuse_unweighted()
@@ -217,7 +217,7 @@ def folds_of(dataset: Dataset, folds: int, seed: int) -> Iterator[Fold]:
         yield Fold(dataset.take(np.flatnonzero(~is_out)), dataset.take(np.flatnonzero(is_out)))
 
 
-def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> Study:
+def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> "Study":
     """Return the study of a search: a new one, or that of its file. Raises BadParameter."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
@@ -282,7 +282,7 @@ class _Running:
     This is Optuna's ask and tell, in the caller's thread.
     """
 
-    def __init__(self, study: Study, request: SearchRequest, on_progress: OnProgress) -> None:
+    def __init__(self, study: "Study", request: SearchRequest, on_progress: OnProgress) -> None:
         from optuna.trial import TrialState
 
         self._study = study
@@ -293,7 +293,7 @@ class _Running:
         self._trials: dict[int, Trial] = {}
 
     def ask(
-        self, parameters_of: Callable[[Trial, str], dict[str, Scalar]]
+        self, parameters_of: "Callable[[Trial, str], dict[str, Scalar]]"
     ) -> Iterator[ProposedTrial]:
         """Yield trials while there is time, until as many as requested have ended or run."""
         while time.time() < self._until:
@@ -358,15 +358,17 @@ def try_trial(
             n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
     except _TimeIsUp:
         return None
-    seconds = time.monotonic() - start
     return TrialFacts(
-        proposal.trainer, proposal.parameters, sum(values) / len(values), round(seconds, 3), n_bytes
+        trainer=proposal.trainer,
+        parameters=proposal.parameters,
+        value=sum(values) / len(values),
+        seconds=round(time.monotonic() - start, 3),
+        model_bytes=n_bytes,
     )
 
 
-def _completed_trials(study: Study) -> list[FrozenTrial]:
+def _completed_trials(study: "Study") -> "list[FrozenTrial]":
     """Return the trials that have a value, in the order in which they were tried."""
     from optuna.trial import TrialState
 
-    trials: list[FrozenTrial] = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return trials
+    return list(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))

@@ -1,17 +1,18 @@
 """The values that a search tries: parameters of each trainer, and those of text features."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from xylem.base import BadParameter, Scalar
-from xylem.engine import PREFIX, TfidfParameters, WordsCharsParameters
+from xylem.engine import PREFIX, TfidfParameters, VectorParameters, WordsCharsParameters
 from xylem.trainers import trainer
 
 if TYPE_CHECKING:
     from optuna import Trial
+
+# How the names begin of parameters that no trainer has: they say how rows are made.
+_OF_ROWS = (PREFIX, VectorParameters.name_prefix)
 
 TRAINER = "trainer"  # the name of the first choice of a trial
 
@@ -107,7 +108,7 @@ def check_space(trainers: tuple[str, ...], fixed: Mapping[str, Scalar]) -> None:
     if len(set(trainers)) != len(trainers) or not trainers:
         raise BadParameter(f"--trainer: expected each once, found {', '.join(trainers) or 'none'}")
     for key in fixed:
-        if not key.startswith(PREFIX) and not any(_has(name, key) for name in trainers):
+        if not key.startswith(_OF_ROWS) and not any(_has(name, key) for name in trainers):
             raise BadParameter(
                 f"{key}: expected a parameter of {', '.join(trainers)}, found another name"
             )
@@ -134,8 +135,10 @@ def dimensions_of(
 
 
 def fixed_of(name: str, fixed: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return the fixed values of a trainer and of the features."""
-    return {key: value for key, value in fixed.items() if key.startswith(PREFIX) or _has(name, key)}
+    """Return the fixed values of a trainer, of the features and of vectors."""
+    return {
+        key: value for key, value in fixed.items() if key.startswith(_OF_ROWS) or _has(name, key)
+    }
 
 
 def start_of(name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Any]:
@@ -149,7 +152,7 @@ def start_of(name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Any]:
     return {TRAINER: name, **values}
 
 
-def ask(trial: Trial, name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Scalar]:
+def ask(trial: "Trial", name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Scalar]:
     """Return the values of a trial, by the names that trainers and features use."""
     values: dict[str, Scalar] = {}
     for key, dimension in dimensions.items():

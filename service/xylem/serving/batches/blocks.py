@@ -1,7 +1,5 @@
 """Answer a block of lines of a batch. Runs in a thread."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
@@ -75,7 +73,7 @@ def answer_block(
 
 
 def _answer_lines(
-    json_predictions: Iterable[bytes], ids_and_faults: Iterable[_IdAndFault], first: int
+    json_predictions: Iterable[bytes], ids_and_faults: "Iterable[_IdAndFault]", first: int
 ) -> Iterator[bytes]:
     """Yield the answer to each line: its prediction or its error, with the line's id if it has one.
 
@@ -163,9 +161,7 @@ def _plain_rows(
             return ChunkedRows(featurizer.transform_csr(*arrays), None, [])
         except BadInput:
             return None
-    rows = None
-    if chunk_characters is None:
-        rows = text_rows_of_lines(complete_lines, featurizer, limits.text_bytes_max)
-    if rows is None:
+    if chunk_characters is not None:
         return None
-    return ChunkedRows(rows, None, np.flatnonzero(np.diff(rows.indptr) == 0).tolist())
+    rows = text_rows_of_lines(complete_lines, featurizer, limits.text_bytes_max)
+    return rows and ChunkedRows(rows, None, np.flatnonzero(np.diff(rows.indptr) == 0).tolist())

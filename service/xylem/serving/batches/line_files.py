@@ -1,7 +1,5 @@
 """Read files of instances in blocks of lines, each a JSON object; answer the blocks in threads."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import re
@@ -80,26 +78,32 @@ def opened(
     """Open a file of instances, or standard input.
 
     Each row of a table, and each document of a directory, becomes a line of JSON. So do lines with
-    the columns of text that are named, or with fields of the version. Vectors beside the file are
-    put into its lines.
+    the columns of text that are named, with fields of the version, or with a column of vectors.
+    Vectors beside the file are put into its lines.
 
     start, end  the bytes to read of a file of lines that is not packed; end 0: to its end
 
     Raises BadData; for a table, and for text of another encoding than UTF-8, also while it is read.
     """
     fields = columns.texts or columns.fields
-    convert = _json_of if is_plain else partial(_with_text, fields) if fields else None
+    convert = _json_of if is_plain else None
+    if fields or columns.vector:
+        convert = partial(_as_instance, fields, columns.vector)
     if data == STDIN:
         yield Source(_as_utf8(sys.stdin.buffer, data, columns), sys.stdin.buffer, 0, convert)
         return
     path = file_path(data)
-    if is_table(path) or is_directory(path) or columns.vectors_of(path) is not None:
+    makes_lines = is_table(path) or is_directory(path)
+    if makes_lines or columns.vectors_of(path) is not None:
         from xylem.datasets import TableLines  # imports kernels, which `xylem --help` is spared
 
         with TableLines(path, columns) as table:
-            has_texts = is_table(path) or is_directory(path)
-            of_lines = None if has_texts else convert
-            yield Source(table, table, table.n_bytes, of_lines)  # type: ignore[arg-type]
+            yield Source(
+                table,  # type: ignore[arg-type]
+                table,  # type: ignore[arg-type]
+                table.n_bytes,
+                None if makes_lines else convert,
+            )
         return
     if not plain_name(path).endswith(JSON_LINES):
         raise BadData(
@@ -112,10 +116,8 @@ def opened(
     with file:
         if end:
             raw.packed.seek(start)
-            piece: Any = _Piece(file, end - start)
-            yield Source(piece, raw.packed, raw.n_bytes, convert)
-        else:
-            yield Source(_as_utf8(file, data, columns), raw.packed, raw.n_bytes, convert)
+        lines: Any = _Piece(file, end - start) if end else _as_utf8(file, data, columns)
+        yield Source(lines, raw.packed, raw.n_bytes, convert)
 
 
 class _Piece:
@@ -165,7 +167,7 @@ def _as_utf8(file: Any, data: str, columns: TableColumns) -> Any:
 
 def blocks_of(
     source: Source, line_bytes_max: int, rows_max: int, first: int = 1
-) -> Iterator[LineBlock]:
+) -> "Iterator[LineBlock]":
     """Yield the lines of `source` in blocks, as they arrive; None for a line that is too long.
 
     first  the number of the first line
@@ -207,18 +209,24 @@ def _json_of(line: bytes) -> bytes:
     )
 
 
-def _with_text(fields: TextFields, line: bytes) -> bytes:
-    """Return a line of JSON whose keys are fields as one with a text.
+def _as_instance(fields: TextFields, vector: str, line: bytes) -> bytes:
+    """Return a line of JSON whose keys are fields as one with a text, and its vector as `vector`.
 
-    Other lines, and those with an object `fields`, stay, for the parser.
+    vector  the key with the vectors; empty: it need not be changed
+
+    Other lines, and the object `fields` of a line, stay, for the parser.
     """
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError:
         return line
-    cells = fields.cells(row) if isinstance(row, dict) and TextFields.key not in row else None
-    if cells is None:
+    if not isinstance(row, dict):
         return line
+    if vector:
+        row["vector"] = row.get(vector)
+    cells = None if TextFields.key in row else fields.cells(row)
+    if cells is None:
+        return orjson.dumps(row) if vector else line
     other_values = {key: row[key] for key in ("id", "labels", "sequence", "vector") if key in row}
     try:
         return orjson.dumps({"text": fields.join(cells), **other_values})
@@ -229,11 +237,11 @@ def _with_text(fields: TextFields, line: bytes) -> bytes:
 
 
 def in_order(
-    todo: Iterator[LineBlock],
-    answer: Callable[[LineBlock], Answered],
+    todo: "Iterator[LineBlock]",
+    answer: "Callable[[LineBlock], Answered]",
     threads: int,
     would_wait: Callable[[], bool],
-) -> Iterator[Answered]:
+) -> "Iterator[Answered]":
     """Yield the answers to blocks in order, made by `threads` threads.
 
     Before reading on would wait (`would_wait`), all answers to blocks that were read are yielded.

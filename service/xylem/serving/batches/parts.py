@@ -179,7 +179,7 @@ class AnswerParts:
             "epoch": epoch,
             "columns": self.columns,
         }
-        return dict(json.loads(json.dumps(settings)))
+        return dict(json.loads(json.dumps(settings, default=str)))
 
 
 class AnswerOutcome(NamedTuple):
@@ -211,7 +211,8 @@ def answer_files(
     other files, and if `AnswerParts.check` fails on any machine of the crew.
     """
     on_progress("plan", 0, 1)
-    parts = list(parts_of(data, is_utf8=not step.columns.encoding))
+    is_divided = not (step.columns.encoding or step.columns.vectors)
+    parts = list(parts_of(data, is_divided=is_divided))
     existing = _begin_or_resume(file_path(step.out), step.settings(), parts)
     todo = [part for part in parts if part.name(step.form) not in existing]
     on_progress("plan", 1, 1)
@@ -232,11 +233,14 @@ def answer_files(
     return AnswerOutcome(len(parts), len(parts) - len(todo), n_rows, n_bad)
 
 
-def parts_of(data: Path, *, is_utf8: bool = True) -> Iterator[Part]:
+def parts_of(data: Path, *, is_divided: bool = True) -> Iterator[Part]:
     """Yield the parts of files, in the order of their names. Raises BadData.
 
-    Each file is one part; one of JSON lines that is not packed is divided every PART_BYTES, unless
-    its text has another encoding than UTF-8, whose lines may end with other bytes.
+    is_divided  whether a file of JSON lines that is not packed is divided every PART_BYTES. It is
+                not with vectors beside it, nor if its text has another encoding than UTF-8, whose
+                lines may end with other bytes
+
+    Else each file is one part.
     """
     number = 0
     kinds = set()
@@ -251,9 +255,9 @@ def parts_of(data: Path, *, is_utf8: bool = True) -> Iterator[Part]:
         if not size:
             next(DataFile(path).blocks(), None)  # raises BadData if it cannot be read
             size = n_bytes_of(path)
-        is_plain = is_utf8 and plain_name(path) == path.name
-        is_divided = is_lines and is_plain and size > 2 * PART_BYTES
-        for piece in _pieces(path, size) if is_divided else [(1, 0, 0)]:
+        is_plain = is_lines and plain_name(path) == path.name
+        has_pieces = is_divided and is_plain and size > 2 * PART_BYTES
+        for piece in _pieces(path, size) if has_pieces else [(1, 0, 0)]:
             if number == PARTS_MAX:
                 raise BadData(f"{data}: expected at most {PARTS_MAX} parts, found more")
             yield Part(number, str(path), size, *piece)

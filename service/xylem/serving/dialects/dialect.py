@@ -1,7 +1,5 @@
 """The interface of dialects: each has its own bodies and answers; all are handled in one way."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
@@ -138,5 +136,5 @@ class Query(ABC):
         """
 
     @abstractmethod
-    def compared(self) -> Query:
+    def compared(self) -> "Query":
         """Return the request as a shadow answers it: only what is needed to compare labels."""

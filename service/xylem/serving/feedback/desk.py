@@ -30,7 +30,7 @@ from xylem.serving.live.denied import denying_as
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_feedback, validated
 from xylem.thresholds import ALL_COUNT, Events, FeedbackRows, event_keys
-from xylem_store import LATEST, Store, StoreError, VersionNotFound, find_all
+from xylem_store import LATEST, Store, VersionNotFound, find_all
 
 
 class StoredRows(NamedTuple):
@@ -70,22 +70,17 @@ class StoredRows(NamedTuple):
 
         Each row names its labels that the version that `latest` names does not have.
         """
+        labels = self.store.open(model, LATEST, verify=False).labels
         rows = self.rows.newest(model, limit + 1, before_number, label, key)
-        page = rows[:limit]
-        n_rows = self.rows.count(self.rows.span(model))
-        known_labels = None
-        try:
-            known_labels = self.store.open(model, LATEST, verify=False).labels
-        except StoreError:  # the rows can be shown, whatever is wrong with the version
-            if not n_rows:
-                raise
-        for row in page:
-            ids = [0] if known_labels is None else find_all(known_labels, row["labels"])
-            row["gone_labels"] = [
-                label for label, i in zip(row["labels"], ids, strict=False) if i < 0
-            ]
-        next_number = page[-1]["number"] if len(rows) > limit else None
-        return {"corrections": page, "next": next_number, "n_rows": n_rows}
+        for row in rows:
+            row["gone_labels"] = list(
+                itertools.compress(row["labels"], find_all(labels, row["labels"]) < 0)
+            )
+        return {
+            "corrections": rows[:limit],
+            "next": rows[limit - 1]["number"] if len(rows) > limit else None,
+            "n_rows": self.rows.count(self.rows.span(model)),
+        }
 
     def delete_feedback_rows(
         self,
@@ -100,12 +95,8 @@ class StoredRows(NamedTuple):
         """
         choice = {"event_ids": event_ids, "day": day, "key": key}
         request = validated(choice, DeleteRowsRequest, self.limits)
-        if request.event_ids is not None:
-            n = self.rows.forget(model, event_keys(model, request.event_ids))
-        elif request.key is not None:
-            n = self.rows.forget_sender(model, request.key)
-        else:
-            n = self.rows.forget_day(model, request.midnight)
+        keys = event_keys(model, request.event_ids or ())
+        n = self.rows.forget(model, keys, request.midnight, request.key)
         if not n:
             self.store.resolve(model)
         return {"model": model, "deleted": n}

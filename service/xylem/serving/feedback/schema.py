@@ -68,19 +68,21 @@ class DeleteRowsRequest(RequestModel):
         n_choices = 3 - (self.event_ids, self.day, self.key).count(None)
         if n_choices != 1:
             raise fault(f"expected either event_ids, day or key, found {n_choices} of them")
-        if self.day is not None:
-            try:
-                _ = self.midnight
-            except ValueError:
-                raise fault(
-                    f"expected a day as 2026-11-23, found {self.day[:40]!r}", "day"
-                ) from None
+        try:
+            _ = self.midnight
+        except ValueError:
+            raise fault(f"expected a day as 2026-11-23, found {self.day!r:.42}", "day") from None
         return self
 
     @property
-    def midnight(self) -> float:
-        """Return when the day begins, in seconds since 1970. Raises ValueError if it is no day."""
-        return datetime.strptime(str(self.day), "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    def midnight(self) -> float | None:
+        """Return when the day begins, in seconds since 1970; None: it is not about a day.
+
+        Raises ValueError if it is no day.
+        """
+        if self.day is None:
+            return None
+        return datetime.strptime(self.day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
 
 
 # The body of a feedback request: events, or one event.

@@ -25,9 +25,9 @@ CLOSE_LIST = 93
 _SPACE = 32
 _TAB = 9
 _RETURN = 13
-_ZERO = 48
-_MINUS = 45
-_DOT = 46
+ZERO = 48
+MINUS = 45
+DOT = 46
 
 
 @inlined
@@ -89,7 +89,7 @@ def read_ids(data: U8, i: int, limit: int, ids_out: NDArray[Any], n: int) -> tup
     i, is_end = first_item(data, i)
     while not is_end:
         number, end = parse_id(data, i, limit)
-        if n == len(ids_out) or end == i or number >= limit or (data[i] == _ZERO and end > i + 1):
+        if n == len(ids_out) or end == i or number >= limit or (data[i] == ZERO and end > i + 1):
             return len(data) - 1, n
         ids_out[n] = number
         n += 1
@@ -126,7 +126,7 @@ def read_number(data: U8, i: int) -> tuple[np.float32, int]:
     if not _is_json_number(data, i):
         return np.float32(0.0), len(data) - 1
     value, end, code = parse_decimal(data, i)
-    if code != EXACT or (value == 0 and data[i] == _MINUS):
+    if code != EXACT or (value == 0 and data[i] == MINUS):
         return np.float32(0.0), len(data) - 1
     return value, end
 
@@ -137,13 +137,13 @@ def _is_json_number(data: U8, i: int) -> bool:
 
     JSON requires a digit at the start and after the point, and no digit after a leading zero.
     """
-    if data[i] == _MINUS:
+    if data[i] == MINUS:
         i += 1
-    if not is_digit(data[i]) or (data[i] == _ZERO and is_digit(data[i + 1])):
+    if not is_digit(data[i]) or (data[i] == ZERO and is_digit(data[i + 1])):
         return False
     while is_digit(data[i]):
         i += 1
-    return data[i] != _DOT or is_digit(data[i + 1])
+    return data[i] != DOT or is_digit(data[i + 1])
 
 
 @inlined

@@ -31,9 +31,9 @@ from xylem_store import (
 )
 
 QUOTE = 34
-_BACKSLASH = 92
+BACKSLASH = 92
 _BLANK = 32
-_U = 117
+LETTER_U = 117
 _ESCAPED = np.frombuffer(b'"\\/bfnrt', np.uint8)
 _MEANT = np.frombuffer(b'"\\/\b\f\n\r\t', np.uint8)
 _TEXT = np.frombuffer(b'"text"', np.uint8)
@@ -54,7 +54,7 @@ def next_code(data: U8, i: int) -> tuple[int, int]:
     character.
     """
     byte = _byte_at(data, i)
-    if byte == _BACKSLASH:
+    if byte == BACKSLASH:
         return _escaped(data, i)
     return code_of(data, i) if byte >= _BLANK else (i, NO_CODE)
 
@@ -66,13 +66,13 @@ def _escaped(data: U8, i: int) -> tuple[int, int]:
     for k in range(len(_ESCAPED)):
         if letter == _ESCAPED[k]:
             return i + 2, _byte_at(_MEANT, k)
-    if letter != _U:
+    if letter != LETTER_U:
         return i, NO_CODE
     code = _hex(data, i + 2)
     i += 6 if code >= 0 else 0
     if not HIGH_SURROGATE <= code < AFTER_SURROGATES:
         return i, code
-    if code >= _LOW_SURROGATE or data[i] != _BACKSLASH or data[i + 1] != _U:
+    if code >= _LOW_SURROGATE or data[i] != BACKSLASH or data[i + 1] != LETTER_U:
         return i, NO_CODE
     low = _hex(data, i + 2)
     if not _LOW_SURROGATE <= low < AFTER_SURROGATES:

@@ -1,7 +1,5 @@
 """Open a version for serving, and compile or load every kernel that a request can need."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from functools import cache, partial
@@ -44,7 +42,7 @@ def open_named(
     store: Store,
     name: str,
     ref: str | int,
-    learning: OnlineLearning | None = None,
+    learning: "OnlineLearning | None" = None,
     limits: Limits | None = None,
     *,
     denied: Sequence[str] | None = None,
@@ -59,9 +57,10 @@ def open_named(
 
     Raises the store's errors, and DatabaseUnavailable.
     """
-    served = open_version(store.open(name, ref), learning, limits, LabelInfos(store))
     served = with_denied(
-        served, denied_by(store, name, str(ref)) if denied is None else denied, limits
+        open_version(store.open(name, ref), learning, limits, LabelInfos(store)),
+        denied_by(store, name, str(ref)) if denied is None else denied,
+        limits,
     )
     if is_tuned and learning is not None:
         learning.catch_up(served.thresholds)
@@ -71,7 +70,7 @@ def open_named(
 
 def open_version(
     model: Model,
-    learning: OnlineLearning | None = None,
+    learning: "OnlineLearning | None" = None,
     limits: Limits | None = None,
     infos: LabelInfos | None = None,
     stages: StageTimes | None = None,
@@ -102,9 +101,11 @@ def open_version(
     if learning is not None:
         learning.follower.add(thresholds)
     info = LiveLabelInfo(manifest.model, model.labels)
-    unlearned = ALL_ALLOWED
-    if manifest.members:  # mark the labels that no member was trained on
-        unlearned = (model.arrays.get(LABEL_COUNTS, np.ones(manifest.n_labels)) == 0).view(np.uint8)
+    unlearned = (  # in a combined version the labels that no member was trained on
+        (model.arrays.get(LABEL_COUNTS, np.ones(manifest.n_labels)) == 0).view(np.uint8)
+        if manifest.members
+        else ALL_ALLOWED
+    )
     served = ServedVersion(
         name=manifest.model,
         version=manifest.version,

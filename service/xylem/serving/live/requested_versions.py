@@ -153,9 +153,11 @@ class RequestedVersions(Generic[T]):
         for key in group:
             if key in self.opened:
                 self.opened[key].usage.last_ns = now
-        if any(key not in self.opened for key in group):
-            return None
-        return [self.opened[key].served for key in group]
+        return (
+            None
+            if any(key not in self.opened for key in group)
+            else [self.opened[key].served for key in group]
+        )
 
     def adopt(self, key: Key, opening: Opening[T]) -> None:
         """Take a version that another thread has opened. It may be called by any thread."""

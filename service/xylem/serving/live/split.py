@@ -1,7 +1,5 @@
 """Serve aliases: leave out denied labels, choose canaries and shadows, and report the state."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -90,7 +88,7 @@ class ServedAliases(Generic[T]):
 
     def followed_by(
         self, aliases: Mapping[AliasKey, Alias], resident: Mapping[tuple[str, int], T]
-    ) -> ServedAliases[T]:
+    ) -> "ServedAliases[T]":
         """Return the aliases for the next look, with views of the open versions.
 
         Views of an alias that denies the same labels as before are taken over.

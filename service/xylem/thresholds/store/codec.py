@@ -199,8 +199,9 @@ def _unpacked(packed: bytes, n_bytes: int, expected: str) -> bytes:
     except zlib.error as error:
         raise DatabaseUnavailable(f"expected {expected}, found {error}") from error
     if len(raw) != n_bytes or not unpacking.eof:
-        length = f"{len(raw)} bytes instead of {n_bytes}"
-        raise DatabaseUnavailable(f"expected {expected}, found {length}")
+        raise DatabaseUnavailable(
+            f"expected {expected}, found {len(raw)} bytes instead of {n_bytes}"
+        )
     return raw
 
 

@@ -143,24 +143,21 @@ class FeedbackRows:
         before_number  only rows with smaller numbers; None: all
         label, key     only rows with this label, and of the key of this name
         """
-        rows: list[dict[str, Any]] = []
-        query = select(FEEDBACK_ROWS).where(_R.model == model).order_by(_R.number.desc())
-        while len(rows) < n:
-            if before_number is not None:
-                query = query.where(_R.number < before_number)
-            with self._database.read() as connection:
-                page = connection.execute(query.limit(_PAGE_ROWS)).all()
-            # the choice is not one of SQL, which has no function for labels in a line of both
-            # databases: a label without rows costs a look at all of them
-            for row in page if key is None else [row for row in page if row.key == key]:
-                event = json.loads(row.line)
-                if label is None or label in event["labels"]:
-                    facts = {"number": row.number, "at": row.at, "key": row.key}
-                    rows.append({"text": None, **event, **facts})
-            if len(page) < _PAGE_ROWS:
-                break
-            before_number = page[-1].number
-        return rows[:n]
+        choice = _R.model == model
+        if before_number is not None:
+            choice &= _R.number < before_number
+        query = select(FEEDBACK_ROWS).where(choice).order_by(_R.number.desc())
+        query = query.execution_options(yield_per=_PAGE_ROWS)
+        with self._database.read() as connection, connection.execute(query) as lines:
+            # label and key are not compared by SQL, which has no function for labels in a line of
+            # both databases: a label without rows costs a look at all of them
+            rows = (
+                {"text": None, **event, "number": row.number, "at": row.at, "key": row.key}
+                for row in lines
+                for event in [json.loads(row.line)]
+                if key in (None, row.key) and (label is None or label in event["labels"])
+            )
+            return list(itertools.islice(rows, n))
 
     def pages(self, span: Span) -> Iterator[bytes]:
         """Yield the lines of the rows in pages, each with its line ends, the oldest first."""
@@ -180,17 +177,23 @@ class FeedbackRows:
                 return
             number = rows[-1].number
 
-    def forget(self, model: str, keys: Sequence[bytes]) -> int:
-        """Remove the rows of events, by their keys; return how many were removed."""
-        return self._remove((_R.model == model) & _R.event_key.in_(keys))
+    def forget(
+        self,
+        model: str,
+        event_keys: Sequence[bytes],
+        midnight: float | None = None,
+        sender: str | None = None,
+    ) -> int:
+        """Remove rows of a model, and return how many were removed.
 
-    def forget_sender(self, model: str, key: str) -> int:
-        """Remove the rows that came with the key of a name; return how many were removed."""
-        return self._remove((_R.model == model) & (_R.key == key))
-
-    def forget_day(self, model: str, midnight: float) -> int:
-        """Remove the rows of the day that begins at `midnight`; return how many were removed."""
-        return self._remove(Span(model, midnight, midnight + DAY_SECONDS).condition())
+        Those of events by their keys, those of the day that begins at `midnight`, and those that
+        came with the key of the name `sender`.
+        """
+        # not `_R.key == None`: it would be all rows that came without a key
+        choice = _R.event_key.in_(event_keys) | (_R.key == (sender or ""))
+        if midnight is not None:
+            choice |= (_R.at >= midnight) & (_R.at < midnight + DAY_SECONDS)
+        return self._remove((_R.model == model) & choice)
 
     def trim(self) -> None:
         """Remove rows that are too many, and those that are too old if the time is certain."""
@@ -212,8 +215,14 @@ class FeedbackRows:
                 if n_old < _OLD_MAX:
                     break
             if n > self._rows_max:
-                newest = select(_R.number).where(_R.model == model).order_by(_R.number.desc())
-                last = newest.limit(1).offset(self._rows_max).scalar_subquery()
+                last = (
+                    select(_R.number)
+                    .where(_R.model == model)
+                    .order_by(_R.number.desc())
+                    .limit(1)
+                    .offset(self._rows_max)
+                    .scalar_subquery()
+                )
                 self.dropped[model, "rows"] += self._remove(
                     (_R.model == model) & (_R.number <= last)
                 )

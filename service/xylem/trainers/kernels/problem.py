@@ -122,8 +122,7 @@ def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out:
         starts[33 - _digits(rank[f])] += 1
     starts = np.cumsum(starts) - starts
     used = np.empty(len(distinct) + tail, np.int32)
-    for j in range(tail):
-        used[len(distinct) + j] = n_features - tail + j
+    used[len(distinct) :] = np.arange(n_features - tail, n_features)
     for f in distinct:
         d = 33 - _digits(rank[f])
         used[starts[d]] = f

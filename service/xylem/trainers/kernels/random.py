@@ -26,8 +26,7 @@ def next_random(state: U64) -> Any:
 @inlined
 def random_below(state: U64, n: int) -> Any:
     """Return a random integer in [0, n), 0 < n < 2^31; its bias is below n / 2^32."""
-    high = next_random(state) >> np.uint64(32)
-    return np.int64((high * np.uint64(n)) >> np.uint64(32))
+    return np.int64(((next_random(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
 @inlined

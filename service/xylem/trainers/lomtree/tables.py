@@ -42,7 +42,6 @@ _NONE = -1
 BITS_MIN = 3
 SIZES = 32
 
-SLOTS_MAX = (1 << 31) - 1  # most slots of a pool: a free block stores a start in an int32 key
 _ALLOCATED = 0
 _REFUSED = 1
 _FACTOR = 2
@@ -87,7 +86,7 @@ def make_pool(tables: NDArray[Any], n_slots: int, dtype: DTypeLike) -> Pool:
     The operating system assigns memory only as slots are used.
 
     tables   TABLE[n]; the pool refers to it and writes it
-    n_slots  at most SLOTS_MAX
+    n_slots  below 2^31, because a free block stores a start in an int32 key
     """
     tables["start"] = _NONE
     tables["used"] = 0

@@ -155,12 +155,10 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
         parameters.memory_mib << 20,
         tools,
     )
-    warnings = []
-    if report["passed_over"]:
-        warnings.append(
-            "memory_mib: expected room for all weights, found less: features were left out "
-            f"{report['passed_over']} times"
-        )
+    left_out = (
+        "memory_mib: expected room for all weights, found less: features were left out "
+        f"{report['passed_over']} times"
+    )
     return Trained.from_trees(
         trees,
         len(census.label_rows),
@@ -168,7 +166,7 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
         "logistic",
         parameters,
         report=report,
-        warnings=warnings,
+        warnings=[left_out] if report["passed_over"] else [],
         state=state,
     )
 

@@ -337,8 +337,7 @@ def deal(
     """
     n_children = work.p.shape[1]
     capacity = _capacity_of(len(labels), n_children, level, rule)
-    for i in range(len(labels)):
-        work.child[i] = -1
+    work.child[: len(labels)] = -1
     work.size[:] = 0
     work.mass[:] = 0.0
     work.left[0] = len(labels) + pads

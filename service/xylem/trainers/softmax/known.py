@@ -107,9 +107,7 @@ def measure_nodes(labels: I32, share: F64, state: LearningState) -> F64:
                 node = tree.parent[node]
     for node in range(n_nodes):
         if measures[node, MASS] > 0:
-            m = 0
-            for j in range(n_children):
-                m += tree.child[node, j] != -1
+            m = np.count_nonzero(tree.child[node] != -1)
             measures[node, OBJECTIVE] *= 2.0 / (m * measures[node, MASS])
             measures[node, PURITY] /= m * measures[node, MASS]
             measures[node, GREATEST] = 4.0 / m * (1.0 - 1.0 / m)

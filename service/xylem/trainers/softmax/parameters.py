@@ -1,6 +1,6 @@
 """Parameters of the trainers of softmax trees, and the options that follow from them."""
 
-from typing import Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,12 @@ MARGIN_GROWTH = 3
 
 RATES = {"sgd": 0.5, "adagrad": 0.1}
 _EPOCHS = {"labels": 15, "text": 4}
+
+# Most words are rare. With a margin they stay where the first tree has put them, whatever their
+# neighbours are, and a learned tree of one novel is hardly better than Huffman's.
+_MARGINS = {"labels": 8.0, "text": 0.0}
+
+Margin = Literal["auto"] | Annotated[float, Field(ge=0.0, le=1e6)]
 
 
 class SoftmaxDescent(NamedTuple):
@@ -152,7 +158,7 @@ class LearnedTreeParameters(SoftmaxParameters):
     """Parameters of `learned-tree`."""
 
     start: Literal["auto", "kmeans", "huffman", "random"] = Field(
-        default="auto", description="the first tree; auto: huffman, or random with task=text"
+        default="auto", description="the first tree; auto: huffman"
     )
     updates: int = Field(
         default=20,
@@ -183,13 +189,12 @@ class LearnedTreeParameters(SoftmaxParameters):
         description="a label with this share of a child's mean number of rows gets its own "
         "leaf; 0: none",
     )
-    margin: float = Field(
-        default=8.0,
-        ge=0.0,
-        le=1e6,
+    margin: Margin = Field(
+        default="auto",
         description="a label moves if another child is better by so many standard errors (at "
         "the last "
-        "update; fewer before); 0: if it is better at all, as in the paper",
+        "update; fewer before); 0: if it is better at all, as in the paper; auto: 8, or 0 with "
+        "task=text",
     )
     assignment: Literal["eq10", "eq12"] = Field(
         default="eq10", description="gradient of the paper's J that assigns labels, by its equation"
@@ -212,14 +217,13 @@ class LearnedTreeParameters(SoftmaxParameters):
 
     def first_tree(self) -> str:
         """Return the tree that training begins with."""
-        if self.start != "auto":
-            return self.start
-        return "random" if self.task == "text" else "huffman"
+        return "huffman" if self.start == "auto" else self.start
 
     def learns(self) -> TreeLearning:
         """Return the options of learning the tree, with defaults for those not set."""
         share = self.learning or min(0.5, 1 / self.descent().epochs)
-        rule = Rule(self.depth, self.slack, self.alone, self.assignment == "eq12", self.margin)
+        margin = _MARGINS[self.task] if self.margin == "auto" else self.margin
+        rule = Rule(self.depth, self.slack, self.alone, self.assignment == "eq12", margin)
         return TreeLearning(
             self.updates, share, rule, self.statistics == "means", self.settle == "yes"
         )

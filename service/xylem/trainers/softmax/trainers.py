@@ -101,8 +101,9 @@ def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
     n_labels = len(shape.labels)
     depth = 0 if learning is None else learning.rule.depth
     if depth and arity**depth < n_labels:
-        room = f"{arity}^{depth} = {arity**depth}"
-        raise BadParameter(f"depth: expected room for {n_labels} labels, found {room}")
+        raise BadParameter(
+            f"depth: expected room for {n_labels} labels, found {arity}^{depth} = {arity**depth}"
+        )
     return topology_of(shape, max(arity, n_labels) if tree == "flat" else arity, len(counts))
 
 

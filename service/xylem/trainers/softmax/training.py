@@ -193,8 +193,10 @@ def descend(
                 updates.append({"rows": done, **update})
             levels = update["levels"]
             share = levels[0]["share"] if levels else 0.0
-            moved = f"{update['share_moved']:.0%} of labels moved"
-            stage = f"tree and embeddings, J {share:.0%} of the most, {moved}"
+            stage = (
+                f"tree and embeddings, J {share:.0%} of the most, "
+                f"{update['share_moved']:.0%} of labels moved"
+            )
             if done == marks[-1] and learning.settles:
                 settle(state)
     if not all(np.isfinite(part).all() for part in state.network):

@@ -123,6 +123,51 @@ def scored(served: Any, *instances: dict[str, Any]) -> Any:
     return json.loads(dump(score_instances(request.instances, served, Limits())))
 
 
+def texts_of_classes(n: int, seed: int) -> list[str]:
+    """Return texts of 200 words in 8 classes, most of them rare: a class tells the next one."""
+    rng = np.random.default_rng(seed)
+    following, names = (np.random.default_rng(7).permutation(size) for size in (8, 200))
+    share = 1 / np.arange(1, 26)
+    found = []
+    for group in rng.integers(8, size=n):
+        words = []
+        for place in rng.choice(25, 20, p=share / share.sum()):
+            words.append(f"word{names[group * 25 + place]}")
+            group = following[group] if rng.random() < 0.85 else rng.integers(8)
+        found.append(" ".join(words))
+    return found
+
+
+def test_a_learned_tree_of_few_texts_is_better_by_default(tmp_path: Path) -> None:
+    """With the margin of labels it was no better than Huffman's: rare words did not move."""
+    test = write_lines(tmp_path / "test.jsonl", [{"text": t} for t in texts_of_classes(200, 2)])
+    data, perplexity = written(texts_of_classes(400, 1), tmp_path), {}
+    for trainer in ("huffman-tree", "learned-tree"):
+        request = TrainRequest(
+            trainer=trainer, data=data, parameters=["task=text", "dim=16", "arity=8"]
+        )
+        store = Store(tmp_path / trainer)
+        train_and_publish(store, "words", request)
+        perplexity[trainer] = evaluate(store.open("words"), test)["perplexity"]
+    assert perplexity["learned-tree"] < 0.985 * perplexity["huffman-tree"]
+
+
+@pytest.mark.parametrize(
+    ("items", "margin"),
+    [([], 8), (["task=text"], 0), (["task=text", "margin=8"], 8), (["margin=0"], 0)],
+)
+def test_the_usual_margin_depends_on_the_task(items: list[str], margin: float) -> None:
+    parameters: Any = parse_parameters("learned-tree", items)
+    assert parameters.learns().rule.margin == margin
+    assert parameters.first_tree() == "huffman"
+
+
+@pytest.mark.parametrize("value", ["-1", "much", "inf", "null"])
+def test_a_margin_is_auto_or_a_number(value: str) -> None:
+    with pytest.raises(BadParameter, match=rf"margin: expected auto or .*, found .*{value}"):
+        parse_parameters("learned-tree", [f"margin={value}"])
+
+
 @pytest.mark.parametrize(
     ("trainer", "items"),
     [

@@ -153,16 +153,11 @@ def suggest(
             predictions.labels[start:end].tolist(), predictions.scores[start:end], strict=True
         ):
             name = name_of(served.labels, label)
-            uri = display_name = notation = None
-            if facts is not None:
-                uri = facts.text(label, URI)
-                notation = facts.text(label, NOTATION)
-                display_name = facts.name(label, languages)
             text_suggestions.append(
                 {
-                    "uri": uri or name,
-                    "label": display_name or name,
-                    "notation": notation,
+                    "uri": (facts and facts.text(label, URI)) or name,
+                    "label": (facts and facts.name(label, languages)) or name,
+                    "notation": facts and facts.text(label, NOTATION),
                     "score": score,
                 }
             )

@@ -1,7 +1,5 @@
 """The JSON of predict and score: requests, lines of a batch, and parts of answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NotRequired, Self, TypeAlias
 
@@ -501,7 +499,7 @@ class ScoredText(TextInstance):
     )
 
     @model_validator(mode="after")
-    def _check_fields(self) -> ScoredText:
+    def _check_fields(self) -> "ScoredText":
         if self.sequence == ("labels" in self.model_fields_set):
             fields_present = "both" if self.sequence else "neither"
             raise fault(f"expected labels or sequence: true, found {fields_present}")
@@ -541,7 +539,7 @@ class ScoreRequest(RequestModel):
     )
 
     @model_validator(mode="after")
-    def _check_instances(self, info: ValidationInfo) -> ScoreRequest:
+    def _check_instances(self, info: ValidationInfo) -> "ScoreRequest":
         if not self.instances:
             raise fault("expected at least one instance, found none", "instances")
         check_limit(

@@ -178,11 +178,11 @@ def explain_labels(
     for row, (start, end) in enumerate(itertools.pairwise(predictions.ptr.tolist())):
         for label in predictions.labels[start:end].tolist():
             explanation = served.predictor.explain(chunked.rows, row, label)
-            description: LabelExplanation
-            if isinstance(explanation, CombinedExplanation):
-                description = _combined(explanation, label, chunked.text(row), served)
-            else:
-                description = _explain_trees(explanation, describe_feature)
+            description: LabelExplanation = (
+                _combined(explanation, label, chunked.text(row), served)
+                if isinstance(explanation, CombinedExplanation)
+                else _explain_trees(explanation, describe_feature)
+            )
             if facts is not None:
                 description["broader_path"] = facts.broader_path(label, languages)
             explanations.append(dump(description))

@@ -60,10 +60,11 @@ class InferQuery(Query):
         try:
             if fields is not None:
                 texts = list(map(featurizer.fields.text, fields))
-            if csr is None:
-                rows = featurizer.transform_with_vectors(texts or [], vectors)
-            else:
-                rows = featurizer.transform_csr(*csr)
+            rows = (
+                featurizer.transform_with_vectors(texts or [], vectors)
+                if csr is None
+                else featurizer.transform_csr(*csr)
+            )
         except BadInput as error:
             within = (error.path or "").replace("instances", "rows", 1)
             raise error.with_path(

@@ -181,17 +181,14 @@ def _with_form(plan: InferPlan) -> InferPlan:
     if plan.parts.keys() not in ({"text"}, set(_CSR)):  # kernels read neither vectors nor fields
         return plan
     starts = {name: part.start or 0 for name, part in plan.parts.items()}
-    n_values = 0
-    for name, part in plan.parts.items():
-        n_elements = part.tensor.shape[0]
-        if name != "text":
-            n_bytes = n_elements * DTYPES[part.tensor.datatype].itemsize
-            if part.end is None or part.end - starts[name] != n_bytes:
-                return plan
-        if name == "indices":
-            n_values = n_elements
-    if "values" in plan.parts and plan.parts["values"].tensor.shape[0] != n_values:
+    sizes = {name: part.tensor.shape[0] for name, part in plan.parts.items()}
+    if sizes.get("values") != sizes.get("indices") or any(
+        part.end != starts[name] + sizes[name] * DTYPES[part.tensor.datatype].itemsize
+        for name, part in plan.parts.items()
+        if name != "text"
+    ):
         return plan
+    n_values = sizes.get("values", 0)
     return planned(plan, TensorLayout(plan.n_rows, n_values, plan.n_binary, **starts))
 
 

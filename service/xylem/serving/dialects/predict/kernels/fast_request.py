@@ -188,16 +188,13 @@ def _write_answer(
 ) -> bool:
     """Write the rows' predictions or tensors to `text`; return whether there is room."""
     spans = call.starts[:n_rows], call.ends[:n_rows], beam.labels, beam.scores, beam.exact
-    is_written: bool
     if kind == TENSORS:
         names = call.offsets, call.utf8
-        is_written = _write(model.writing_tensors, (spans, names, call.form, call.text))
-        return is_written
+        return bool(_write(model.writing_tensors, (spans, names, call.form, call.text)))
     # a label tree has learned all of its labels
     labels = call.offsets, call.utf8, beam.allowed[:0]
     buffers = call.token, call.text, call.text_ends
-    is_written = _write(model.writing, (spans, thresholds, labels, seal, serial, *buffers))
-    return is_written
+    return bool(_write(model.writing, (spans, thresholds, labels, seal, serial, *buffers)))
 
 
 @inlined

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from xylem.serving.kernels.sparse_json import DOT, MINUS, ZERO
 from xylem_store import U8, inlined
 
 # The most bytes with which a score is written.
@@ -20,10 +21,7 @@ _K_MIN = -31
 _K_MAX = 45
 _32 = np.uint64(32)
 _LOW_32 = np.uint64(0xFFFFFFFF)
-_ZERO = 48
 _PLUS = 43
-_MINUS = 45
-_DOT = 46
 _SMALL_E = 101
 
 
@@ -89,7 +87,7 @@ def shortest(bits: np.uint32) -> tuple[np.int64, np.int64]:
 @inlined
 def _write_digits(digits: np.int64, n: int, out: U8, position: int) -> None:
     for i in range(position + n - 1, position - 1, -1):
-        out[i] = _ZERO + digits % 10
+        out[i] = ZERO + digits % 10
         digits //= 10
 
 
@@ -113,7 +111,7 @@ def write_integer(number: np.int64, out: U8, position: int) -> int:
 @inlined
 def _write_exponent(exponent: int, out: U8, position: int) -> int:
     out[position] = _SMALL_E
-    out[position + 1] = _MINUS if exponent < 0 else _PLUS
+    out[position + 1] = MINUS if exponent < 0 else _PLUS
     return write_integer(np.int64(abs(exponent)), out, position + 2)
 
 
@@ -121,9 +119,9 @@ def _write_exponent(exponent: int, out: U8, position: int) -> int:
 def write_float32(bits: np.uint32, out: U8, position: int) -> int:
     """Write the float32 that has these bits, finite and >= 0, at out[position]; return its end."""
     if bits == 0:
-        out[position] = _ZERO
-        out[position + 1] = _DOT
-        out[position + 2] = _ZERO
+        out[position] = ZERO
+        out[position + 1] = DOT
+        out[position + 2] = ZERO
         return position + 3
     digits, exponent = shortest(bits)
     while digits % 10 == 0:
@@ -137,25 +135,25 @@ def write_float32(bits: np.uint32, out: U8, position: int) -> int:
             digits *= 10
         if exponent >= 0:
             _write_digits(digits, n_whole_digits, out, position)
-            out[position + n_whole_digits] = _DOT
-            out[position + n_whole_digits + 1] = _ZERO
+            out[position + n_whole_digits] = DOT
+            out[position + n_whole_digits + 1] = ZERO
             return position + n_whole_digits + 2
         _write_digits(digits, n, out, position + 1)
         for i in range(position, position + point):
             out[i] = out[i + 1]
-        out[position + point] = _DOT
+        out[position + point] = DOT
         return position + n + 1
     if -6 < point <= 0:
-        out[position] = _ZERO
-        out[position + 1] = _DOT
+        out[position] = ZERO
+        out[position + 1] = DOT
         for i in range(-point):
-            out[position + 2 + i] = _ZERO
+            out[position + 2 + i] = ZERO
         _write_digits(digits, n, out, position + 2 - point)
         return position + 2 - point + n
     if n == 1:
-        out[position] = _ZERO + digits
+        out[position] = ZERO + digits
         return _write_exponent(point - 1, out, position + 1)
     _write_digits(digits, n, out, position + 1)
     out[position] = out[position + 1]
-    out[position + 1] = _DOT
+    out[position + 1] = DOT
     return _write_exponent(point - 1, out, position + n + 1)

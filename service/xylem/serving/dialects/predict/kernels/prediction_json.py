@@ -8,6 +8,8 @@ from xylem.serving.dialects.predict.kernels.float_json import (
     write_integer,
 )
 from xylem.serving.kernels.blake2 import BLOCK_BYTES, MAC_BYTES, append_mac
+from xylem.serving.kernels.sparse_json import CLOSE, COMMA
+from xylem.serving.kernels.text_json import BACKSLASH, QUOTE
 from xylem_store import F32, I32, I64, U8, U64, inlined, kernel
 
 TOKEN_HEAD_BYTES = 29  # the bytes of a token before its labels: see `xylem.serving.feedback.tokens`
@@ -28,10 +30,6 @@ _BASE_64 = np.frombuffer(
 )
 _FIXED = len(_LABEL) + len(_ID) + len(_SCORE) + len(_UNLEARNED) + 10 + TEXT_BYTES_MAX + len("},")
 _AROUND = len(_LABELS) + len(_TOKEN) + len(_NOT_EXACT) + 2 * TOKEN_ROOM
-_QUOTE = 34
-_BACKSLASH = 92
-_CLOSE = 125
-_COMMA = 44
 
 
 @inlined
@@ -49,8 +47,8 @@ def write_name(utf8: U8, start: int, end: int, out: U8, position: int) -> int:
     Names have no control characters (NameTable), so only quotes and backslashes are escaped.
     """
     for i in range(start, end):
-        if utf8[i] == _QUOTE or utf8[i] == _BACKSLASH:
-            out[position] = _BACKSLASH
+        if utf8[i] == QUOTE or utf8[i] == BACKSLASH:
+            out[position] = BACKSLASH
             position += 1
         out[position] = utf8[i]
         position += 1
@@ -144,8 +142,8 @@ def write_predictions(
             position = write_float32(bits[i], out, copy_text(_SCORE, out, position))
             if len(unlearned) > 0 and unlearned[label] != 0:
                 position = copy_text(_UNLEARNED, out, position)
-            out[position] = _CLOSE
-            out[position + 1] = _COMMA
+            out[position] = CLOSE
+            out[position + 1] = COMMA
             position += 2 if i + 1 < last else 1
         append_mac(keyed, token, token_end)
         position = _write_base64(

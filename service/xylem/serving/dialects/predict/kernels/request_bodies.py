@@ -28,13 +28,14 @@ from xylem.serving.kernels.sparse_json import (
     END,
     OPEN,
     OPEN_LIST,
+    ZERO,
     read_instance,
     read_number,
     skip_blanks,
     skip_byte,
     skip_key,
 )
-from xylem.serving.kernels.text_json import is_text, read_text
+from xylem.serving.kernels.text_json import QUOTE, is_text, read_text
 from xylem_store import F32, U8, Handle, Uncopyable, handle_of, inlined, kernel, struct_at
 
 _INSTANCES = np.frombuffer(b'"instances"', np.uint8)
@@ -45,8 +46,6 @@ _TUNED_WORD = np.frombuffer(b'"tuned"', np.uint8)
 _EXACT = np.frombuffer(b'"exact"', np.uint8)
 _TRUE = np.frombuffer(b"true", np.uint8)
 _FALSE = np.frombuffer(b"false", np.uint8)
-_QUOTE = 34
-_ZERO = 48
 _E = 101
 _F = 102
 _H = 104
@@ -186,7 +185,7 @@ def read_body(
     options = top_r, beam_width, NO_THRESHOLD, 0
     while True:
         i = skip_blanks(data, i)
-        if data[i] == _QUOTE and data[i + 1] == _I and n_rows == 0:
+        if data[i] == QUOTE and data[i + 1] == _I and n_rows == 0:
             i = skip_byte(data, skip_byte(data, skip_key(data, i, _INSTANCES), COLON), OPEN_LIST)
             are_texts = is_text(data, i)
             i, n_rows = _read_instances(data, i, are_texts, n_features, rows_out, texts_at)
@@ -215,7 +214,7 @@ def read_option(
     options  the last four fields of BodyQuery; a numeric threshold is written to `number_out`
     """
     top_r, beam_width, threshold, is_exact = options
-    letter = data[i + 1] if data[i] == _QUOTE else np.uint8(0)
+    letter = data[i + 1] if data[i] == QUOTE else np.uint8(0)
     if letter == _T:
         letter = data[i + 2]
     if letter == _O:
@@ -265,7 +264,7 @@ def _read_count(data: U8, i: int) -> tuple[int, int]:
     """Read the integer >= 1 that follows a key; return (the place after it, the integer)."""
     i = skip_blanks(data, skip_byte(data, i, COLON))
     number, end = parse_id(data, i, COUNT_LIMIT)
-    if not is_digit(data[i]) or data[i] == _ZERO:
+    if not is_digit(data[i]) or data[i] == ZERO:
         return len(data) - 1, 0
     return end, number
 
@@ -274,7 +273,7 @@ def _read_count(data: U8, i: int) -> tuple[int, int]:
 def _read_threshold(data: U8, i: int, number_out: F32) -> tuple[int, int]:
     """Read the threshold that follows a key; return (the place after it, TUNED or NUMBER)."""
     i = skip_blanks(data, skip_byte(data, i, COLON))
-    if data[i] == _QUOTE:
+    if data[i] == QUOTE:
         return skip_key(data, i, _TUNED_WORD), TUNED
     number, i = read_number(data, i)
     number_out[0] = number
