@@ -17,6 +17,8 @@ class TrainingFields(TypedDict, total=False):
     join_rows: str | None
     strict: bool | None
     weight_column: str | None
+    vector_column: str | None
+    vectors: str | Sequence[str] | None
     valid: str | Mapping[str, Any] | None
     thresholds: Mapping[str, Any] | None
     promotion: Mapping[str, Any] | None

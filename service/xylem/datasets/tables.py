@@ -252,6 +252,7 @@ class TableLines:
         self._weight = columns.weight
         self._fields = columns.texts or columns.fields
         file = DataFile(path, self._move)
+        file.encoding = columns.encoding
         columns = columns.for_file(path, file.kind)
         self._vector = columns.vector
         self.options = file.options
@@ -260,7 +261,7 @@ class TableLines:
         elif is_table(path):
             lines = self._json_lines(table_rows(file, columns, self._join, with_labels=with_labels))
         else:
-            lines = (line + b"\n" for block in file.lines() for line in block.split(b"\n")[:-1])
+            lines = self._plain_lines(file)
         self._lines = lines_with_vectors(lines, path, columns)
 
     def read1(self, n_bytes: int) -> bytes:
@@ -287,6 +288,11 @@ class TableLines:
 
     def _move(self, done: int, total: int) -> None:
         self._place = done
+
+    def _plain_lines(self, file: DataFile) -> Iterator[bytes]:
+        for block in file.lines():
+            for self.number, line in enumerate(block.split(b"\n")[:-1], file.line):
+                yield line + b"\n"
 
     def _json_lines(self, rows: Iterator[TextRow]) -> Iterator[bytes]:
         for row in rows:

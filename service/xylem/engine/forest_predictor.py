@@ -3,7 +3,7 @@
 import numpy as np
 
 from xylem.base import SparseRows
-from xylem.engine.buffers import FIRST, Buffers, Need
+from xylem.engine.buffers import Buffers, Need
 from xylem.engine.explain import (
     ReachedLeaf,
     RoutedExplanation,
@@ -12,7 +12,7 @@ from xylem.engine.explain import (
     feature_shares,
 )
 from xylem.engine.kernels.search.explain import depth_of, explain_leaf
-from xylem.engine.kernels.search.routing import reach_leaves, route_rows
+from xylem.engine.kernels.search.routing import route_rows
 from xylem.engine.kernels.search.workspace import RoutingWorkspace, make_routing, routing_rows
 from xylem.engine.options import PredictOptions
 from xylem.engine.searcher import LabelSearcher, SearchPlan
@@ -53,10 +53,8 @@ class ForestPredictor(LabelSearcher):
         weight.
         """
         leaves = []
-        with self._row(rows, row) as buffers:
-            n_leaves = reach_leaves(buffers.call)
-            nodes = buffers.traversal_buffers.leaf_node[:n_leaves]
-            trees = buffers.traversal_buffers.leaf_tree[:n_leaves]
+        with self._row(rows.cut(row, row + 1), 0) as buffers:
+            nodes, trees = _reach_leaves(buffers)
             weights = 1 / np.bincount(trees)[trees] / self._ensemble.child_ptr[0]
             for leaf, tree, weight in zip(
                 nodes.tolist(), trees.tolist(), weights.tolist(), strict=True
@@ -74,12 +72,9 @@ class ForestPredictor(LabelSearcher):
         leaves[ptr[i] : ptr[i + 1]], level by level of all trees.
         """
         leaves_of_rows = [np.empty(0, np.int32)]
-        if len(chosen):
-            with self._row(rows, int(np.diff(rows.indptr).argmax())) as buffers:
-                for row in chosen.tolist():
-                    buffers.call[FIRST] = row
-                    n_leaves = reach_leaves(buffers.call)
-                    leaves_of_rows.append(buffers.traversal_buffers.leaf_node[:n_leaves].copy())
+        for row in chosen.tolist():
+            with self._row(rows.cut(row, row + 1), 0) as buffers:
+                leaves_of_rows.append(_reach_leaves(buffers)[0].copy())
         ptr = np.cumsum([len(leaves) for leaves in leaves_of_rows], dtype=np.int64)
         return ptr, np.concatenate(leaves_of_rows)
 
@@ -137,3 +132,14 @@ class ForestPredictor(LabelSearcher):
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
         return routing_rows(n_rows, int(self._ensemble.child_ptr[0]))
+
+
+def _reach_leaves(buffers: Buffers) -> tuple[I32, I32]:
+    """Return the leaves that the row of a call reaches, without empty ones, and their trees.
+
+    The leaves have ascending ids.
+    """
+    route_rows(buffers.call)
+    routing = buffers.traversal_buffers
+    n_leaves = routing.row_ptr.item(1)
+    return routing.leaf_node[:n_leaves], routing.leaf_tree[:n_leaves]

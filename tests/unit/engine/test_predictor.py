@@ -21,7 +21,7 @@ from xylem.engine.forest_predictor import ForestPredictor
 from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.best_first import best_first_rows, threshold_rows
 from xylem.engine.kernels.search.explain import depth_of, explain_leaf
-from xylem.engine.kernels.search.routing import reach_leaves, route_rows
+from xylem.engine.kernels.search.routing import route_rows
 from xylem.engine.kernels.search.subtrees import lift, set_logs
 from xylem.engine.predictor import NodeThresholds, PredictOptions, Predictor
 from xylem_store.version import Model, model_of
@@ -175,7 +175,7 @@ def test_a_stop_ends_its_own_call_only(model: Any, options: Any, n_rows: int) ->
 
 
 def test_after_the_warm_up_nothing_is_compiled(model: Any) -> None:
-    of_searches = beam_rows, best_first_rows, threshold_rows, route_rows, reach_leaves
+    of_searches = beam_rows, best_first_rows, threshold_rows, route_rows
     kernels = *of_searches, lift, explain_leaf, set_logs
     predictor = make_predictor(model)
     predictor.warm_up()

@@ -52,6 +52,7 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
     """Do the job; return the number of lines answered, of those with an error, and of bytes."""
     files = WatchedFiles(context.data)
     data = files.find(request.data)
+    columns = request.columns(files.find)
     job = context.job
     version = context.resolve_version(request.version)
     # an earlier run had finished, but was killed before it could report that
@@ -79,7 +80,7 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
             data,
             answer,
             offset._replace(prints=prints),
-            request.columns().for_version(served.featurizer.fields),
+            columns.for_version(served.featurizer.fields),
             rows_max=request.block_rows(limits),
         )
     finally:

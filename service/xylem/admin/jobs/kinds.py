@@ -233,7 +233,6 @@ def _option_faults(request: TrainingJob) -> Faults:
 def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
     yield from _fitting_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary, rerank=request.rerank)
-    yield from _column_faults(request, *_names(request), request.rerank)
     for i, member in enumerate(request.members):
         yield from _fault_of(parse_named, member, f"members[{i}]")
     yield from _concept_faults(request)
@@ -243,13 +242,12 @@ def _check_extend(request: ExtendJob, data: DataRoot) -> Faults:
     yield from _fitting_faults(request, data)
     yield from _files(data, label_names=request.label_names)
     yield from _files(data, **{f"rows[{i}]": name for i, name in enumerate(request.rows)})
-    yield from _column_faults(request, *_names(request), *request.rows)
 
 
 def _check_vocabulary(request: VocabularyJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
     yield from _files(data, vocabulary=request.vocabulary)
-    yield from _column_faults(request, request.valid_file)
+    yield from _column_faults(request, data)
     yield from _concept_faults(request)
 
 
@@ -262,7 +260,6 @@ def _concept_faults(request: ConceptFields) -> Faults:
 
 def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
-    names = _names(request)
     is_one_file = isinstance(request.data, str)
     for i, source in enumerate(request.sources):
         place = "data" if is_one_file else f"data[{i}]"
@@ -276,20 +273,16 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
                 yield BadRequest(fault).with_path(place)
         elif isinstance(source, FeedbackSource):
             yield from _fault_of(check_model, source.feedback.model, f"{place}.feedback.model")
-    yield from _column_faults(request, *names, request.valid_file)
+    yield from _column_faults(request, data)
     if request.valid is not None and request.split is not None:
         yield BadRequest("expected valid or split, found both").with_path("split")
-    can_split = not is_one_file or plain_name(Path(names[0])).endswith(SPLIT_SUFFIXES)
+    can_split = not is_one_file or plain_name(Path(str(request.data))).endswith(SPLIT_SUFFIXES)
     if request.split is not None and not can_split:
         fault = (
             f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found "
             f"{request.data!r}"
         )
         yield BadRequest(fault).with_path("split")
-
-
-def _names(request: FittingJob) -> list[str]:
-    return [source for source in request.sources if isinstance(source, str)]
 
 
 def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
@@ -345,13 +338,13 @@ def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
 
 def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data, test=request.test)
-    yield from _column_faults(request, request.data, request.test)
+    yield from _column_faults(request, data)
     yield from _choice_faults(request)
 
 
 def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data)
-    yield from _column_faults(request, request.data)
+    yield from _column_faults(request, data)
     file = Path(request.data)
     if not (is_table(file) or plain_name(file).endswith((".jsonl", ".ndjson"))):
         yield BadRequest(
@@ -365,18 +358,23 @@ def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
             ).with_path(name)
 
 
-def _column_faults(request: TableFields, *names: str | None) -> Faults:
+def _column_faults(request: TableFields, data: DataRoot) -> Faults:
+    is_one = isinstance(request.vectors, str)
+    for i, name in enumerate(request.vector_files):
+        yield from _files(data, **{"vectors" if is_one else f"vectors[{i}]": name})
     try:
         chosen = request.columns()
         if not isinstance(request, TrainingJob):
             chosen.texts.refuse_unweighted()
+        paths = list(map(Path, request.data_files))
+        for path in paths:
+            chosen.for_file(path, Path(plain_name(path)).suffix)
     except BadParameter as error:
         refusal = BadRequest(str(error))
         refusal.path = error.path
         yield refusal
         return
-    if any(names):
-        paths = [Path(name) for name in names if name]
+    if paths:
         yield from _fault_of(lambda columns: refuse_without_table(columns, *paths), chosen, "data")
 
 

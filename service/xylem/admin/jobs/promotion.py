@@ -13,6 +13,7 @@ from xylem.admin.jobs.requests import PromotionCondition, PromotionRule
 from xylem.admin.registry.registry import Registry
 from xylem.base import DEFAULT_COLUMNS, TableColumns
 from xylem.thresholds import ThresholdDatabase
+from xylem.vocabulary import featurizer_of
 from xylem.workflows import read_labelled, valid_figures
 from xylem_store import Cause, NotFound, StoreError
 
@@ -68,7 +69,10 @@ def promote_if(
         tuned = patiently(
             lambda: ThresholdDatabase(context.database).load(name, number, opened.manifest.digest)
         )
-        labelled = read_labelled(opened, valid, report, columns)
+        # a version of words is compared with one of vectors by its words
+        takes_vectors = featurizer_of(opened).vector_numbers > 0
+        read_columns = columns if takes_vectors else columns._replace(vector="", vectors=())
+        labelled = read_labelled(opened, valid, report, read_columns)
         figures = valid_figures(opened, labelled, context.threads, report, tuned).metrics
         return Measured(figures, labelled.rows_learnt(opened)[0], tuple(labelled.remarks(opened)))
 

@@ -3,6 +3,8 @@
 `xylem.admin.jobs.kinds` checks whether names, trainers and parameters exist.
 """
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -29,6 +31,8 @@ CONDITIONS_MAX = 32
 SOURCES_MAX = 32
 PARAMETERS_MAX = 100
 FILES_MAX = 16
+
+VECTOR = "vector"  # the key of the vector in a row of feedback
 
 
 def _few(value: Any) -> Any:
@@ -80,8 +84,23 @@ class PromotionRule(RequestModel):
     ] = Field(default_factory=list)
 
 
+_FILE = Tag(f"{HIDDEN}file")
+_OTHER = Tag(f"{HIDDEN}other")
+_file_or = Discriminator(
+    lambda value: (_OTHER if isinstance(value, dict | list | RequestModel) else _FILE).tag
+)
+
+File: TypeAlias = Annotated[Name, _FILE]
+Files: TypeAlias = Annotated[
+    File | Annotated[list[Name], Field(min_length=1, max_length=SOURCES_MAX), _OTHER], _file_or
+]
+
+
 class TableFields(RequestModel):
-    """How data files are read, and which columns of tables, as the options of the commands."""
+    """How data files are read, and which columns of tables, as the options of the commands.
+
+    vectors  a `.npy` file beside each data file, in the order of `data_files`
+    """
 
     text_column: Annotated[list[str], Field(max_length=TextFields.n_max)] | None = None
     label_column: Name | None = None
@@ -93,10 +112,22 @@ class TableFields(RequestModel):
     join_rows: Name | None = None
     strict: bool = False
     weight_column: Name | None = None
+    vector_column: Name | None = None
+    vectors: Files | None = None
 
-    def columns(self) -> TableColumns:
-        """Return how the files are read. Raises BadParameter."""
-        return columns_of(
+    @property
+    def data_files(self) -> list[str]:
+        """Return the names of the data files."""
+        return []
+
+    @property
+    def vector_files(self) -> list[str]:
+        """Return the names of the files of vectors."""
+        return [self.vectors] if isinstance(self.vectors, str) else self.vectors or []
+
+    def columns(self, find: Callable[[str], Path] = Path) -> TableColumns:
+        """Return how the files are read, whose paths `find` returns. Raises BadParameter."""
+        columns = columns_of(
             self.text_column,
             self.label_column,
             self.label_separator,
@@ -108,6 +139,11 @@ class TableFields(RequestModel):
             strict=self.strict,
             weight_column=self.weight_column,
         )
+        vectors = [find(name) for name in self.vector_files]
+        files = [find(name) for name in self.data_files if vectors]
+        columns = columns.with_vectors(vectors, *files, column=self.vector_column)
+        # rows that a job writes anew, and those of feedback, have their vectors in this key
+        return columns._replace(vector=VECTOR) if vectors else columns
 
 
 class FeedbackSpan(RequestModel):
@@ -129,13 +165,6 @@ class HeldOutFeedback(RequestModel):
     feedback: Annotated[float, Field(ge=0.001, le=0.9)]
 
 
-_FILE = Tag(f"{HIDDEN}file")
-_OTHER = Tag(f"{HIDDEN}other")
-_file_or = Discriminator(
-    lambda value: (_OTHER if isinstance(value, dict | list | RequestModel) else _FILE).tag
-)
-
-File: TypeAlias = Annotated[Name, _FILE]
 Source: TypeAlias = Annotated[File | Annotated[FeedbackSource, _OTHER], _file_or]
 Sources: TypeAlias = Annotated[
     File | Annotated[list[Source], Field(min_length=1, max_length=SOURCES_MAX), _OTHER], _file_or
@@ -155,6 +184,17 @@ class PublishingJob(TableFields):
     valid: ValidRows | None = None
     thresholds: TuningChoice | None = None
     promotion: PromotionRule | None = None
+
+    @property
+    def data_files(self) -> list[str]:
+        """Return the names of the data files."""
+        names = [source for source in self.sources if isinstance(source, str)]
+        return [*names, *self.further_files, *([self.valid_file] if self.valid_file else [])]
+
+    @property
+    def further_files(self) -> list[str]:
+        """Return the names of the files of rows that are neither the data nor for validation."""
+        return []
 
     @property
     def valid_file(self) -> str | None:
@@ -256,6 +296,11 @@ class ExtendJob(FittingJob):
     label_names: Name | None = None
 
     @property
+    def further_files(self) -> list[str]:
+        """Return the names of the files of rows that are neither the data nor for validation."""
+        return self.rows
+
+    @property
     def bases(self) -> list[str]:
         """Return the versions whose features the rows get, as NAME@VERSION."""
         return [f"{self.model}@{LATEST if self.version is None else self.version}"]
@@ -292,6 +337,11 @@ class CombineJob(FittingJob, ConceptFields):
     folds: bool = False
 
     @property
+    def further_files(self) -> list[str]:
+        """Return the names of the files of rows that are neither the data nor for validation."""
+        return [] if self.rerank is None else [self.rerank]
+
+    @property
     def bases(self) -> list[str]:
         """Return the versions whose features the rows get, as NAME@VERSION."""
         return self.members
@@ -326,6 +376,11 @@ class TuneThresholdsRequest(TuningChoice, TableFields):
     test: Name | None = None
     shadow: bool = False
 
+    @property
+    def data_files(self) -> list[str]:
+        """Return the names of the data files."""
+        return [self.data] if self.test is None else [self.data, self.test]
+
 
 class TuningJob(TuneThresholdsRequest):
     """A tuning of thresholds, as a job; it finds out what `latest` names when it begins."""
@@ -339,3 +394,8 @@ class BatchJob(Options, TableFields):
     model: str
     data: Name
     version: Version = None
+
+    @property
+    def data_files(self) -> list[str]:
+        """Return the names of the data files."""
+        return [self.data]

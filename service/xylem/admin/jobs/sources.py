@@ -8,8 +8,10 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
 
+import orjson
+
 from xylem.admin.jobs.context import JobContext, WatchedFiles, patiently
-from xylem.admin.jobs.requests import CombineJob, FittingJob, HeldOutFeedback
+from xylem.admin.jobs.requests import VECTOR, CombineJob, FittingJob, HeldOutFeedback
 from xylem.base import DEFAULT_COLUMNS, BadData, OnProgress, TableColumns, is_table, plain_name
 from xylem.thresholds import FeedbackRows
 from xylem_store import learnt_feedback, parse_named
@@ -144,7 +146,8 @@ def join_sources(
                 )
             for number, line in enumerate(rows.lines(span)):
                 (fitted if number < n_fitted else measured).write(
-                    line + b"\n", f"feedback to {span.model}:{number + 1}"
+                    _with_column(line, columns.vector) + b"\n",
+                    f"feedback to {span.model}:{number + 1}",
                 )
     return data, held_out if share else None
 
@@ -157,10 +160,11 @@ def _lines(data: Path, columns: TableColumns, *, has_header: bool) -> Iterator[t
     """
     from xylem.datasets import DataFile, TableLines  # imported only now: kernels come with them
 
-    if is_table(data):
+    if is_table(data) or columns.vectors_of(data) is not None:
         with TableLines(data, columns, with_labels=True) as table:
             while line := table.readline():
-                yield line, f"{data}:{table.number}"
+                if line.strip():
+                    yield line, f"{data}:{table.number}"
         return
     file = DataFile(data)
     file.encoding = columns.encoding
@@ -170,6 +174,14 @@ def _lines(data: Path, columns: TableColumns, *, has_header: bool) -> Iterator[t
             origin = next(origins)
             if has_header or line.strip():
                 yield line + b"\n", origin
+
+
+def _with_column(line: bytes, column: str) -> bytes:
+    """Return a row of feedback with its vector, if it has one, in a column; "": as it is."""
+    if column in ("", VECTOR):
+        return line
+    row = orjson.loads(line)
+    return orjson.dumps({**row, column: row.get(VECTOR)})
 
 
 def _origins(file: "DataFile") -> Iterator[str]:

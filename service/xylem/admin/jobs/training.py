@@ -28,6 +28,7 @@ from xylem.admin.jobs.requests import (
 )
 from xylem.admin.jobs.sources import join_sources, split_lines
 from xylem.base import (
+    DEFAULT_COLUMNS,
     BadParameter,
     DataReport,
     OnProgress,
@@ -69,12 +70,14 @@ class Publication(NamedTuple):
     """The context of a function that publishes a version for a job.
 
     data, valid  the file of rows and the validation file, if there are any
+    columns      how they are read
     """
 
     context: JobContext
     files: WatchedFiles
     data: Path | None
     valid: Path | None
+    columns: TableColumns
 
     @property
     def store(self) -> Store:
@@ -122,14 +125,16 @@ def publish(
     rule = _rule(request)
     manifest = _published(context)
     valid: Path | None = None
+    columns = DEFAULT_COLUMNS
     if manifest is None or request.thresholds is not None or (rule is not None and rule.conditions):
-        data, valid = _files(context, files, request)
+        rows = _read_rows(context, files, request)
+        valid = rows.valid
+        columns = rows.columns.for_any_version
         if manifest is None:
-            make(Publication(context, files, data, valid), request)
+            make(Publication(context, files, *rows), request)
             manifest = _published(context)
             assert manifest is not None
     version = manifest.version
-    columns = request.columns().for_any_version
     patiently(lambda: context.leases.record_version(context.claim, version))
     if request.thresholds is not None:
         assert valid is not None
@@ -191,31 +196,41 @@ def _published(context: JobContext) -> Manifest | None:
     return manifest
 
 
-def _files(
-    context: JobContext, files: WatchedFiles, request: PublishingJob
-) -> tuple[Path | None, Path | None]:
-    """Return the file of rows and the validation file, if there are any.
+class _Rows(NamedTuple):
+    """The file of rows and the validation file, if there are any, and how they are read."""
 
-    If the request has a split, both are parts of the data.
+    data: Path | None
+    valid: Path | None
+    columns: TableColumns
+
+
+def _read_rows(context: JobContext, files: WatchedFiles, request: PublishingJob) -> _Rows:
+    """Return the files of rows. With a split both are parts of the data.
+
+    Files that the job has written itself are UTF-8. Raises BadParameter if rows are to be joined
+    that the job divides or joins before.
     """
     valid = None if request.valid_file is None else files.find(request.valid_file, "valid")
+    columns = request.columns(files.find)
     if not isinstance(request, FittingJob):
-        return None, valid
-    store = context.store
-    columns = request.columns()
+        return _Rows(None, valid, columns)
+    if request.split is None and isinstance(request.data, str):
+        return _Rows(files.find(request.data), valid, columns)
+    if columns.join:
+        raise BadParameter("join_rows: expected one file without split, found others")
+    columns_of_version = columns
     for name, reference in map(parse_named, reversed(request.bases)):
-        columns = columns.for_version(
-            TextFields.of_options(store.manifest(name, store.resolve(name, reference)).fields)
-        )
+        manifest = context.store.manifest(name, context.store.resolve(name, reference))
+        columns_of_version = columns_of_version.for_version(TextFields.of_options(manifest.fields))
     if isinstance(request.data, str):
         data = files.find(request.data)
     else:
-        data, held_out = join_sources(context, files, request, columns)
+        data, held_out = join_sources(context, files, request, columns_of_version)
         valid = held_out or valid
-    if request.split is None:
-        return data, valid
-    share = request.split
-    return split_lines(data, context.work, share, request.seed, context.on_progress, columns)
+    if request.split is not None:
+        split = request.split, request.seed, context.on_progress, columns_of_version
+        data, valid = split_lines(data, context.work, *split)
+    return _Rows(data, valid, columns._replace(encoding=""))
 
 
 def _train(publication: Publication, request: TrainingJob) -> None:
@@ -226,7 +241,7 @@ def _train(publication: Publication, request: TrainingJob) -> None:
         valid=publication.valid,
         parameters=request.parameters,
         label_names=publication.label_names(request),
-        columns=_columns(request),
+        columns=publication.columns,
         threads=publication.context.threads,
         **request.model_dump(include=set(TrainingOptions.model_fields)),
         **_steps(publication.context, request),
@@ -244,7 +259,7 @@ def _extend(publication: Publication, request: ExtendJob) -> None:
         data=publication.data,
         valid=publication.valid,
         label_names=publication.label_names(request),
-        columns=_columns(request),
+        columns=publication.columns,
         threads=publication.context.threads,
         base=request.bases[0],
         rows=[publication.files.find(name, f"rows[{i}]") for i, name in enumerate(request.rows)],
@@ -258,19 +273,6 @@ run = partial(publish, make=_train)
 
 # Add labels to a version; return the figures of the version that was published.
 run_extend = partial(publish, make=_extend)
-
-
-def _columns(request: FittingJob) -> TableColumns:
-    """Return how the files of a job are read; those that the job has written itself are UTF-8.
-
-    Raises BadParameter if rows are to be joined that the job divides or joins before.
-    """
-    columns = request.columns()
-    if request.split is None and isinstance(request.data, str):
-        return columns
-    if columns.join:
-        raise BadParameter("join_rows: expected one file without split, found others")
-    return columns._replace(encoding="")
 
 
 def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
@@ -300,15 +302,14 @@ def run_tuning(context: JobContext, request: TuningJob) -> dict[str, Any]:
     files = WatchedFiles(context.data)
     data = files.find(request.data)
     test = None if request.test is None else files.find(request.test, "test")
+    columns = request.columns(files.find)
     version = context.resolve_version(request.version)
 
     def on_keep(connection: Connection, report: dict[str, Any]) -> None:
         files.check()
         context.leases.record_result(connection, context.claim, report)
 
-    return tune(
-        context, version, request, on_keep, data, request.columns(), test, shadow=request.shadow
-    )
+    return tune(context, version, request, on_keep, data, columns, test, shadow=request.shadow)
 
 
 def tune(
@@ -365,7 +366,7 @@ def _combine(publication: Publication, request: CombineJob) -> None:
         key_kind=request.by or URI,
         rerank=None if request.rerank is None else find(request.rerank, "rerank"),
         trainer_of=part_trainer if request.folds else None,
-        columns=_columns(request),
+        columns=publication.columns,
         **request.model_dump(
             include={"language", "first_name", "candidates", "beam_width", "ranker", "seed"}
         ),

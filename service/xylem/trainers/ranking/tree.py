@@ -261,11 +261,14 @@ def _part(order: I32, side: U8) -> int:
 
     Rows of the same side keep their order.
     """
-    first = order[side == 0]
     second = order[side == 1]
-    order[: len(first)] = first
-    order[len(first) :] = second
-    return len(first)
+    n_first = 0
+    for i in range(len(order)):
+        if side[i] == 0:
+            order[n_first] = order[i]
+            n_first += 1
+    order[n_first:] = second
+    return n_first
 
 
 @kernel
@@ -275,7 +278,9 @@ def _count_labels(labels: LabelRows, order: I32, n_most: int, label_rank: I32) -
     Of labels with equal counts the smaller ones come first.
     """
     _, ranks, label = localise_labels(labels.indptr, labels.indices, order, label_rank)
-    count = np.bincount(ranks, minlength=len(label)).astype(np.int32)
+    count = np.zeros(len(label), np.int32)
+    for rank in ranks:
+        count[rank] += 1
     if len(label) > n_most:
         frequent = np.sort(np.argsort((-count).astype(np.float64), kind="mergesort")[:n_most])
         return label[frequent], count[frequent]

@@ -36,11 +36,12 @@ from xylem.engine.kernels.search.call import (
     has_thresholds,
     write_answer,
 )
-from xylem.engine.kernels.search.feature_map import begin_piece, unmap_features
+from xylem.engine.kernels.search.feature_map import begin_piece, clear_features
 from xylem.engine.kernels.search.scores import log_links
 from xylem.engine.kernels.search.scoring import (
     IN_TURN,
     MAPPED,
+    SPREAD,
     CallParts,
     call_scorer,
     last_at_once,
@@ -165,6 +166,8 @@ def _score_entries(parts: CallParts[BeamWorkspace], n_entries: int, row_features
     while k < n_entries and not work.stop[0]:
         node = beam.entry_node[k]
         end, is_mapped = begin_piece(ensemble, beam.entry_node, k, n_entries, row_features, work)
+        if is_mapped:
+            call_scorer(scorer, SPREAD, node, 0, 0)
         while k < end and not work.stop[0]:
             call_end = last_at_once(work, k, end)
             if is_mapped:
@@ -175,7 +178,7 @@ def _score_entries(parts: CallParts[BeamWorkspace], n_entries: int, row_features
                 _take_children(parts, entry, entry - k)
             k = call_end
         if is_mapped:
-            unmap_features(ensemble, node, work.feature_row)
+            clear_features(ensemble, node, work.feature_row, 1)
 
 
 @inlined

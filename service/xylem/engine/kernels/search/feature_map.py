@@ -6,18 +6,24 @@ same order.
 
 import numpy as np
 
-from xylem.engine.kernels.search.scorer import children_width, place
+from xylem.engine.kernels.search.scorer import ScorerParts, children_width, place
 from xylem.engine.kernels.search.scoring import start_turns
 from xylem.engine.kernels.search.workspace import Workspace
 from xylem_store import (
     BLOCK_BITS,
+    F32,
     GROUP_BITS,
     I32,
     TreeEnsemble,
+    load8,
     lowest_lane,
     nonallocating_inlined as inlined,
+    prefetch,
+    vstore,
+    zero8,
 )
 
+_AHEAD = 256  # so many weights are fetched before they are spread
 _BLOCK = 1 << BLOCK_BITS
 
 
@@ -40,12 +46,15 @@ def _is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: 
 
 
 @inlined
-def _map_features(ensemble: TreeEnsemble, node: int, feature_row: I32) -> None:
-    """Set the map's entries of the chunk's features.
+def spread_chunk(parts: ScorerParts, node: int, is_narrow: int) -> None:
+    """Set the numbers of the chunk's features, as `scoring.SPREAD` says.
 
-    An entry is 1 + the number of the sparse row, or -1 - the number of the dense row.
+    An entry of the map is 1 + the number of the sparse row, or -1 - the number of the dense row.
     """
+    ensemble, _, dense, _, _, work = parts
     chunk = ensemble.node_chunk[node]
+    width = children_width(ensemble, node)
+    position = ensemble.dense_ptr[chunk]
     block = ensemble.block_ptr[chunk]
     for group in range(ensemble.directory.shape[1]):
         blocks = np.int64(ensemble.directory[chunk, group, 0])
@@ -60,23 +69,33 @@ def _map_features(ensemble: TreeEnsemble, node: int, feature_row: I32) -> None:
             while rows != 0:
                 bit = lowest_lane(rows)
                 rows &= rows - 1
+                if is_narrow:
+                    # vectors also write the rows of the next features, which come later or are 0
+                    vstore(work.narrow_rows, (feature + bit) * width, load8(dense, position))
+                    vstore(work.narrow_rows, (feature + bit + 1) * width, zero8())
+                    prefetch(dense, position + _AHEAD)
+                    position += width
+                    continue
                 is_dense = (dense_rows >> bit) & 1
-                feature_row[place(feature + bit)] = -1 - n_dense if is_dense else 1 + n_sparse
+                work.feature_row[place(feature + bit)] = -1 - n_dense if is_dense else 1 + n_sparse
                 n_dense += is_dense
                 n_sparse += 1 - is_dense
 
 
 @inlined
-def unmap_features(ensemble: TreeEnsemble, node: int, feature_row: I32) -> None:
-    """Set the entries of the chunk's features to 0 again."""
+def clear_features(ensemble: TreeEnsemble, node: int, by_feature: I32 | F32, width: int) -> None:
+    """Set the numbers of the chunk's features, `width` for each feature, to 0 again.
+
+    by_feature  `work.feature_row`, or `work.narrow_rows`
+    """
     chunk = ensemble.node_chunk[node]
     for group in range(ensemble.directory.shape[1]):
         blocks = np.int64(ensemble.directory[chunk, group, 0])
         while blocks != 0:
             feature = (group << GROUP_BITS) + (lowest_lane(blocks) << BLOCK_BITS)
             blocks &= blocks - 1
-            for i in range(_BLOCK):
-                feature_row[place(feature + i)] = np.int32(0)
+            for i in range(feature * width, (feature + _BLOCK) * width):
+                by_feature[place(i)] = 0
 
 
 @inlined
@@ -119,7 +138,6 @@ def begin_piece(
     """
     end = _end_of_run(nodes, k, n_nodes)
     if _is_worth_mapping(ensemble, nodes[k], (end - k) * row_features, work):
-        _map_features(ensemble, nodes[k], work.feature_row)
         return end, True
     start_turns(work, k)
     return _end_of_turn(ensemble, nodes, end, n_nodes, row_features, work), False

@@ -12,13 +12,14 @@ import numpy as np
 
 from xylem.engine.kernels.search.calibrated import calibrate_answers
 from xylem.engine.kernels.search.call import Call, charge, clear_cost, write_answer
-from xylem.engine.kernels.search.feature_map import begin_piece, unmap_features
-from xylem.engine.kernels.search.narrow_chunks import is_narrow
+from xylem.engine.kernels.search.feature_map import begin_piece, clear_features
+from xylem.engine.kernels.search.narrow_chunks import is_narrow, score_narrow
 from xylem.engine.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
+from xylem.engine.kernels.search.scorer import children_width, place
 from xylem.engine.kernels.search.scoring import (
     IN_TURN,
     MAPPED,
-    NARROW,
+    SPREAD,
     CallParts,
     call_scorer,
     last_at_once,
@@ -66,7 +67,7 @@ def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
         for root in range(tree, tree + step):
             for row in range(first, last):
                 n_entries, n_leaves = _enter(
-                    ensemble, root, row, root, n_entries, n_leaves, routing
+                    ensemble, root, row, root, n_entries, n_leaves, 1, routing
                 )
         while n_entries > 0 and not work.stop[0]:
             _next_level(ensemble, n_entries, last - first, routing)
@@ -86,18 +87,19 @@ def _score_level(
     one node are adjacent.
     """
     ensemble, scorer, rows, _, answers, work, routing = parts
-    first_row = routing.entry_row[0]
-    row_features = rows.indptr[first_row + 1] - rows.indptr[first_row]
+    row_features = len(rows.indices) // (len(rows.indptr) - 1)
     n_next = 0
     k = 0
     while k < n_entries and not work.stop[0]:
         node = routing.entry_node[k]
         end, is_mapped = begin_piece(ensemble, routing.entry_node, k, n_entries, row_features, work)
-        is_in_one_pass = is_mapped and is_narrow(ensemble, node)
+        is_in_one_pass = is_mapped and is_narrow(ensemble, node, answers.costs)
+        if is_mapped:
+            call_scorer(scorer, SPREAD, node, is_in_one_pass, 0)
         while k < end and not work.stop[0] and n_next != NO_ROOM:
             call_end = last_at_once(work, k, end)
             if is_in_one_pass:
-                call_scorer(scorer, NARROW, k, call_end, 0)
+                score_narrow(parts, k, call_end)
             elif is_mapped:
                 call_scorer(scorer, MAPPED, k, call_end, 0)
             else:
@@ -107,11 +109,14 @@ def _score_level(
                     n_next = NO_ROOM
                     break
                 charge(answers.costs, routing.entry_row[entry], work, entry - k)
-                margins = work.margins[entry - k]
-                n_next, n_leaves = _enter_children(parts, entry, n_next, n_leaves, margins)
+                n_next, n_leaves = _enter_children(
+                    parts, entry, n_next, n_leaves, work.margins[entry - k]
+                )
             k = call_end
-        if is_mapped:
-            unmap_features(ensemble, node, work.feature_row)
+        if is_in_one_pass:
+            clear_features(ensemble, node, work.narrow_rows, int(children_width(ensemble, node)))
+        elif is_mapped:
+            clear_features(ensemble, node, work.feature_row, 1)
         if n_next == NO_ROOM:
             break
     return n_next, n_leaves
@@ -124,8 +129,10 @@ def _is_room(
     """Return whether there is room for all children of the k-th entry's node."""
     node = routing.entry_node[k]
     n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
-    has_entries = n_next + n_children <= len(routing.next_node)
-    return bool(has_entries and n_leaves + n_children <= len(routing.leaf_node))
+    return bool(
+        n_next + n_children <= len(routing.next_node)
+        and n_leaves + n_children <= len(routing.leaf_node)
+    )
 
 
 @inlined
@@ -143,16 +150,21 @@ def _enter_children(
     tree = routing.entry_tree[k]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
+    n_positive = 0
+    if parts.search.link == _MULTIWAY:
+        for j in range(n_children):
+            is_positive = int(margins[place(j)] > _ZERO)
+            n_positive += is_positive
+            n_next, n_leaves = _enter(
+                ensemble, child + j, row, tree, n_next, n_leaves, is_positive, routing
+            )
+    if n_positive > 0:
+        return n_next, n_leaves
     best = 0
     for j in range(1, n_children):
         if margins[j] > margins[best] or np.isnan(margins[best]):
             best = j
-    if parts.search.link != _MULTIWAY or not margins[best] > _ZERO:
-        return _enter(ensemble, child + best, row, tree, n_next, n_leaves, routing)
-    for j in range(n_children):
-        if margins[j] > _ZERO:
-            n_next, n_leaves = _enter(ensemble, child + j, row, tree, n_next, n_leaves, routing)
-    return n_next, n_leaves
+    return _enter(ensemble, child + best, row, tree, n_next, n_leaves, 1, routing)
 
 
 @inlined
@@ -163,20 +175,23 @@ def _enter(
     tree: int,
     n_next: int,
     n_leaves: int,
+    enters: int,
     routing: RoutingWorkspace,
 ) -> tuple[int, int]:
-    """Let a row enter a node of a tree; return (n_next, n_leaves) as `_enter_children` does."""
-    if ensemble.node_chunk[node] >= 0:
-        routing.next_node[n_next] = node
-        routing.next_row[n_next] = row
-        routing.next_tree[n_next] = tree
-        return n_next + 1, n_leaves
-    if ensemble.leaf_ptr[node + 1] > ensemble.leaf_ptr[node]:
-        routing.leaf_node[n_leaves] = node
-        routing.leaf_row[n_leaves] = row
-        routing.leaf_tree[n_leaves] = tree
-        return n_next, n_leaves + 1
-    return n_next, n_leaves
+    """Let a row enter a node of a tree if `enters` is 1, not 0.
+
+    Return (n_next, n_leaves) as `_enter_children` does. The row is written in any case, and counts
+    only if it enters: a branch would be mispredicted at every other child.
+    """
+    routing.next_node[place(n_next)] = node
+    routing.next_row[place(n_next)] = row
+    routing.next_tree[place(n_next)] = tree
+    routing.leaf_node[place(n_leaves)] = node
+    routing.leaf_row[place(n_leaves)] = row
+    routing.leaf_tree[place(n_leaves)] = tree
+    is_inner = int(ensemble.node_chunk[place(node)] >= 0)
+    is_filled = int(ensemble.leaf_ptr[place(node + 1)] > ensemble.leaf_ptr[place(node)])
+    return n_next + enters * is_inner, n_leaves + enters * is_filled
 
 
 @inlined
@@ -231,7 +246,7 @@ def route_rows(call_at: I64) -> None:
     parts = parts_of(call_at, RoutingWorkspace)
     ensemble, _, _, search, answers, work, routing = parts
     rerank = struct_at(Rerank, call.rerank)
-    n_rows = len(routing.row_ptr) - 1
+    n_rows = len(routing.row_ptr) - 2
     row = call.first
     while row < call.last and not work.stop[0]:
         end = min(call.last, row + n_rows)
@@ -257,15 +272,3 @@ def route_rows(call_at: I64) -> None:
         answers.counts[block_row] = 0
         clear_cost(answers.costs, block_row, work)
     calibrate_answers(call, search, answers)
-
-
-@kernel
-def reach_leaves(call_at: I64) -> int:
-    """Write the leaves that a row reaches, without empty ones, to leaf_node and leaf_tree; return
-    how many.
-
-    They have ascending ids. The row is the first one of a Call as `route_rows` takes it, in which
-    no costs are requested.
-    """
-    first = struct_at(Call, call_at).first
-    return go_down(parts_of(call_at, RoutingWorkspace), first, first + 1)

@@ -15,6 +15,7 @@ import numpy as np
 
 from xylem.engine.kernels.search.call import threshold_of
 from xylem.engine.kernels.search.heaps import keep_best
+from xylem.engine.kernels.search.scorer import place
 from xylem.engine.kernels.search.scoring import CallParts
 from xylem.engine.kernels.search.subtrees import log_of
 from xylem.engine.kernels.search.workspace import RoutingWorkspace
@@ -52,84 +53,80 @@ def nearness(rerank: Rerank, label: int, row_square: np.float32, dense_row: F32)
     product = _ZERO
     for i in range(rerank.ptr[label], rerank.ptr[label + 1]):
         product += rerank.values[i] * dense_row[rerank.features[i]]
-    distance = row_square - np.float32(2.0) * product + rerank.norm2[label]
-    distance = distance if distance > _ZERO else _ZERO
+    distance = max(_ZERO, row_square - np.float32(2.0) * product + rerank.norm2[label])
     rate = np.float32(0.5) * (np.float32(1.0) - rerank.parameters[0]) * rerank.parameters[1]
     return np.float32(np.exp(-rate * distance))
 
 
-_AHEAD = 4  # the labels of a leaf are prefetched so many leaves ahead
+_AHEAD = 8  # the labels of a leaf are prefetched so many leaves ahead
 _ONE_F32 = np.float32(1.0)
 
 
 @inlined
 def sort_leaves(n_leaves: int, first: int, n_rows: int, routing: RoutingWorkspace) -> None:
-    """Fill leaf_order and row_ptr: leaves are ordered by row, then by tree, then by leaf.
+    """Fill sorted_node, sorted_tree and row_ptr: by row, then by tree, then by leaf.
 
     It is a counting sort. A single row's leaves are sorted by tree. Those of several rows are only
     sorted by row, because they were reached tree by tree.
     """
     if n_rows == 1:
-        _count_and_place(
-            n_leaves, routing.leaf_tree, 0, len(routing.tree_leaves), routing.tree_ptr, routing
-        )
+        _count_and_place(n_leaves, routing.leaf_tree, 0, routing.tree_ptr, routing)
         routing.row_ptr[0] = 0
         routing.row_ptr[1] = n_leaves
     else:
-        _count_and_place(n_leaves, routing.leaf_row, first, n_rows, routing.row_ptr, routing)
+        _count_and_place(n_leaves, routing.leaf_row, first, routing.row_ptr, routing)
 
 
 @inlined
 def _count_and_place(
-    n_leaves: int, keys: I32, least: int, n_keys: int, ends: I32, routing: RoutingWorkspace
+    n_leaves: int, keys: I32, least: int, starts: I32, routing: RoutingWorkspace
 ) -> None:
-    """Fill leaf_order by key, and `ends` with the place where each key begins.
+    """Fill sorted_node and sorted_tree by key, and `starts` with the place where each key begins.
 
     Leaves that have the same key keep their order.
 
-    least   the least key; keys are in [least, least + n_keys)
+    least   the least key; keys are in [least, least + len(starts) - 2)
     """
-    ends[: n_keys + 1] = 0
+    starts[:] = 0
     for i in range(n_leaves):
-        ends[keys[i] - least + 1] += 1
-    for i in range(n_keys):
-        ends[i + 1] += ends[i]
-    for i in range(n_leaves - 1, -1, -1):
-        key = keys[i] - least
-        ends[key + 1] -= 1
-        routing.leaf_order[ends[key + 1]] = i
-    for i in range(n_keys):
-        ends[i] = ends[i + 1]
-    ends[n_keys] = n_leaves
+        starts[keys[i] - least + 2] += 1
+    for i in range(2, len(starts)):
+        starts[i] += starts[i - 1]
+    for i in range(n_leaves):
+        next_key = keys[i] - least + 1
+        position = starts[next_key]
+        routing.sorted_node[position] = routing.leaf_node[i]
+        routing.sorted_tree[position] = routing.leaf_tree[i]
+        starts[next_key] += 1
 
 
 @inlined
 def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, last: int) -> int:
-    """Add the values of the leaves leaf_order[first:last] to label_sum.
+    """Add the values of the sorted leaves first .. last - 1, which are a row's, to label_sum.
 
     The labels whose sums are not 0 are written to label_seen; return how many there are.
     """
     leaf_ptr = ensemble.leaf_ptr
-    routing.tree_leaves[:] = 0
-    for i in range(first, last):
-        routing.tree_leaves[routing.leaf_tree[routing.leaf_order[i]]] += 1
     n_seen = 0
+    end = first
+    weight = _ONE_F32
     for i in range(first, last):
-        if i + _AHEAD < last:
-            ahead = leaf_ptr[routing.leaf_node[routing.leaf_order[i + _AHEAD]]]
-            prefetch(ensemble.leaf_label, ahead)
-            prefetch(ensemble.leaf_value, ahead)
-        place = routing.leaf_order[i]
-        leaf = routing.leaf_node[place]
-        weight = _ONE_F32 / np.float32(routing.tree_leaves[routing.leaf_tree[place]])
+        if i == end:
+            while end < last and routing.sorted_tree[end] == routing.sorted_tree[i]:
+                end += 1
+            weight = _ONE_F32 / np.float32(end - i)
+        ahead = leaf_ptr[routing.sorted_node[min(i + _AHEAD, last - 1)]]
+        prefetch(ensemble.leaf_label, ahead)
+        prefetch(ensemble.leaf_value, ahead)
+        leaf = routing.sorted_node[i]
         for position in range(leaf_ptr[leaf], leaf_ptr[leaf + 1]):
-            label = ensemble.leaf_label[position]
+            label = place(ensemble.leaf_label[place(position)])
             old_sum = routing.label_sum[label]
-            new_sum = old_sum + weight * ensemble.leaf_value[position]
+            new_sum = old_sum + weight * ensemble.leaf_value[place(position)]
             routing.label_sum[label] = new_sum
-            if old_sum == _ZERO and new_sum > _ZERO:
-                routing.label_seen[n_seen] = label
-                n_seen += 1
+            # written in any case: a branch would be mispredicted at every other label
+            routing.label_seen[place(n_seen)] = label
+            n_seen += int(old_sum == _ZERO and new_sum > _ZERO)
     return n_seen
 
 
@@ -141,12 +138,9 @@ def rank_labels(parts: CallParts[RoutingWorkspace], n_seen: int, row: int, reran
     enter the answer at any distance.
     """
     _, _, rows, search, _, _, routing = parts
-    low = rows.indptr[row]
-    high = rows.indptr[row + 1]
-    indices = rows.indices[low:high]
-    values = rows.values[low:high]
+    indices = rows.indices[rows.indptr[row] : rows.indptr[row + 1]]
+    values = rows.values[rows.indptr[row] : rows.indptr[row + 1]]
     is_reranked = len(rerank.parameters) > 0
-    is_weighted = len(search.weight) > 0
     row_square = spread_row(indices, values, routing.dense_row) if is_reranked else _ZERO
     n_best = 0
     for i in range(n_seen):
@@ -158,14 +152,14 @@ def rank_labels(parts: CallParts[RoutingWorkspace], n_seen: int, row: int, reran
         if is_reranked:
             # the final score does not exceed this one
             score = np.float32(np.exp(rerank.parameters[0] * np.log(score)))
-            if n_best == search.top_r and not is_weighted and score < routing.best_score[0]:
+            if n_best == search.top_r and len(search.weight) == 0 and score < routing.best_score[0]:
                 continue
             score *= nearness(rerank, label, row_square, routing.dense_row)
         if len(search.log_threshold) > 0 and log_of(score) < threshold_of(
             search.log_threshold, label
         ):
             continue
-        if is_weighted:
+        if len(search.weight) > 0:
             score *= search.weight[label]
         n_best = keep_best(
             routing.best_score, routing.best_label, n_best, search.top_r, score, label

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.engine.kernels.search.call import Call, Rows
-from xylem.engine.kernels.search.narrow_chunks import add_narrow_rows
+from xylem.engine.kernels.search.feature_map import spread_chunk
 from xylem.engine.kernels.search.scorer import (
     ScorerParts,
     add_rows,
@@ -18,7 +18,7 @@ from xylem.engine.kernels.search.scorer import (
     score_children,
     score_next,
 )
-from xylem.engine.kernels.search.scoring import ALONE, IN_TURN, MAPPED, NARROW, SCORES
+from xylem.engine.kernels.search.scoring import ALONE, IN_TURN, MAPPED, SCORES, SPREAD
 from xylem.engine.kernels.search.tail import n_before_tail, note_tail
 from xylem.engine.kernels.search.workspace import Entries, Workspace
 from xylem_store import (
@@ -72,10 +72,10 @@ def _score(call_at: I64, mode: int, first: int, second: int, n: int, samples: Sa
     """
     if mode == IN_TURN:
         _score_in_turn(call_at, first, second, n, samples)
+    elif mode == SPREAD:
+        spread_chunk(_scorer_parts(call_at, samples), first, second)
     elif mode == MAPPED:
         _score_mapped(call_at, first, second, samples)
-    elif mode == NARROW:
-        _score_narrow(call_at, first, second, samples)
     elif mode == ALONE:
         _score_alone(call_at, first, second, samples)
     else:
@@ -115,13 +115,6 @@ def _score_mapped(call_at: I64, k: int, end: int, samples: Samples) -> None:
         _find_mapped_rows(parts, node, entries.row[entry])
         find_words(ensemble, sparse, node, work, 0)
         score_children(parts, node, 0, entry - k)
-
-
-@inlined
-def _score_narrow(call_at: I64, k: int, end: int, samples: Samples) -> None:
-    parts = _scorer_parts(call_at, samples)
-    for entry in range(k, end):
-        add_narrow_rows(parts, parts.entries.node[k], parts.entries.row[entry], entry - k)
 
 
 @inlined

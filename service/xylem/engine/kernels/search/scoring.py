@@ -21,13 +21,14 @@ from xylem_store import I64, TreeEnsemble, caller, nonallocating_inlined as inli
 #          start_turns(work, first) is called. While one chunk is scored, the next three chunks are
 #          being fetched, each one step behind the one before it. The entries may become more
 #          between two calls: n is their number so far.
+# SPREAD   spreads the chunk of node `first` over the feature map or, if second is not 0, its rows
+#          over `work.narrow_rows`, where all numbers are 0; afterwards `clear_features` is called
 # MAPPED   does the same for entries of one node whose chunk is spread over the feature map
-# NARROW   does as MAPPED, in less time, for a node that is `narrow_chunks.is_narrow`
 # ALONE    scores the children of inner node `first` for row `second`, into margins[0]; no other
 #          chunk is fetched meanwhile
 # FEATURE  writes what feature `second` of the call's first row adds to the children of node `first`
 #          into margins[0]
-IN_TURN, MAPPED, NARROW, ALONE, FEATURE = range(5)
+IN_TURN, SPREAD, MAPPED, ALONE, FEATURE = range(5)
 
 # The return type of the scorer.
 SCORES: Any = types.none

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xylem_store import (
+    EIGHT,
     F32_1,
     F32_2,
     F32_3,
@@ -57,6 +58,8 @@ class Workspace(NamedTuple):
                                rows and words found
     feature_row                [D padded, or 0]  the rows of one chunk by feature, or zeros (see
                                feature_map)
+    narrow_rows                [(D padded + 2) * EIGHT, or 0]  decision trees: the weights of one
+                               narrow chunk by feature, or zeros (see narrow_chunks)
     margins                    [M, W]            the margins of the children of up to M nodes that
                                are scored in one call
     cost                       [M, 2]            chunks scored and bytes of weights read since it
@@ -77,6 +80,7 @@ class Workspace(NamedTuple):
     counts: I64_2
     turns: I64_1
     feature_row: I32_1
+    narrow_rows: F32_1
     margins: F32_2
     cost: I64_2
     tail_end: int
@@ -115,6 +119,7 @@ def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bo
         "counts": (STAGES, 5),
         "turns": 3,
         "feature_row": n_mapped,
+        "narrow_rows": (n_mapped + 2) * EIGHT if len(ensemble.leaf_ptr) > 1 else 0,
         "margins": (n_at_once, width),
         "cost": (n_at_once, 2),
         "stop": 1,
@@ -267,7 +272,7 @@ class BeamShape:
 # There is room for so many nodes for each row on a level, and leaves for each row and tree.
 #
 # Blocks that need more are halved.
-_ENTRIES_A_TREE = 4
+_ENTRIES_A_TREE = 8
 
 # There is room for so many leaves of a block, or for all that one row can reach: some twenty
 # megabytes.
@@ -288,12 +293,11 @@ class RoutingWorkspace(NamedTuple):
     next_node/row/tree   [E]       those of the next level, in the order in which they are found
     chunk_ptr            [C + 1]   where the entries of a chunk go
     leaf_node/row/tree   [L]       the leaves reached that are not empty
-    leaf_order           [L]       their places, by row, then by tree, then by leaf
-    row_ptr              [R + 1]   where the leaves of a row begin
-    tree_ptr             [T + 1]   for a single row: where the leaves of a tree begin
-    tree_leaves          [T]       how many leaves of each tree a row reached
-    label_sum            [K]       sums over a row's leaves, zero between rows
-    label_seen           [K]       the labels whose sum is not zero
+    sorted_node/tree     [L]       the same, by row, then by tree, then by leaf
+    row_ptr              [R + 2]   where the sorted leaves of a row begin
+    tree_ptr             [T + 2]   for a single row: where those of a tree begin
+    label_sum            [K + 1]   sums over a row's leaves, zero between rows
+    label_seen           [K + 1]   the labels whose sum is not zero
     dense_row            [D or 0]  the row to be re-ranked, zero between rows
     best_score/label     [top_r]   the heap of labels: the answer
     """
@@ -308,10 +312,10 @@ class RoutingWorkspace(NamedTuple):
     leaf_node: I32_1
     leaf_row: I32_1
     leaf_tree: I32_1
-    leaf_order: I32_1
+    sorted_node: I32_1
+    sorted_tree: I32_1
     row_ptr: I32_1
     tree_ptr: I32_1
-    tree_leaves: I32_1
     label_sum: F32_1
     label_seen: I32_1
     dense_row: F32_1
@@ -346,11 +350,10 @@ def make_routing(
     shapes = {
         "entry_node entry_row entry_tree next_node next_row next_tree": n_entries,
         "chunk_ptr": n_chunks + 1,
-        "leaf_node leaf_row leaf_tree leaf_order": n_leaves,
-        "row_ptr": block_rows + 1,
-        "tree_ptr": n_trees + 1,
-        "tree_leaves": n_trees,
-        "label_sum label_seen": n_labels,
+        "leaf_node leaf_row leaf_tree sorted_node sorted_tree": n_leaves,
+        "row_ptr": block_rows + 2,
+        "tree_ptr": n_trees + 2,
+        "label_sum label_seen": n_labels + 1,
         "dense_row": n_mapped,
         "best_score best_label": top_r,
     }
