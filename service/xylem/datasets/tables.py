@@ -98,10 +98,10 @@ def table_rows(
                 join(columns.texts, cells[: places.start]),
                 labels,
                 key=""
-                if columns.join and others[columns.join] is None
-                else others.get(columns.join),
-                weight=number_in(others.get(columns.weight)),
-                vector=others.get(columns.vector),
+                if columns.join and other_cells[columns.join] is None
+                else other_cells.get(columns.join),
+                weight=number_in(other_cells.get(columns.weight)),
+                vector=other_cells.get(columns.vector),
             )
 
 
