@@ -90,7 +90,7 @@ def table_rows(
                     for label in _labels(cell, columns.separator, is_uris)
                 ]
             )
-            others = (
+            other_cells = (
                 dict(zip(extra_names, cells[places.stop :], strict=True)) if extra_names else {}
             )
             yield TextRow(
