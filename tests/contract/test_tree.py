@@ -75,6 +75,50 @@ def test_changelog_has_the_current_version() -> None:
     )
 
 
+def classes_of_sources() -> dict[str, list[ast.ClassDef]]:
+    """Return the classes of the sources by name."""
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(node)
+    return classes
+
+
+def documented_by_bases(
+    node: ast.ClassDef, classes: dict[str, list[ast.ClassDef]]
+) -> Iterator[str]:
+    """Yield the methods that a base class of ours documents: `inspect.getdoc` looks there, too."""
+    for base in node.bases:
+        # A class is known by its name alone, without its module and its type arguments.
+        name = ast.unparse(base).split("[")[0].split(".")[-1]
+        for base_class in classes.get(name, []):
+            yield from (
+                inner.name for inner in definitions(base_class.body) if has_docstring(inner)
+            )
+            yield from documented_by_bases(base_class, classes)
+
+
+def has_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    return ast.get_docstring(node) is not None
+
+
+def undocumented(module: ast.Module, classes: dict[str, list[ast.ClassDef]]) -> Iterator[str]:
+    """Yield the public names of a module that have no docstring, and inherit none."""
+    inherited = {
+        id(inner)
+        for node in definitions(module.body)
+        if isinstance(node, ast.ClassDef)
+        for inner in node.body
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
+        and inner.name in documented_by_bases(node, classes)
+    }
+    for node in definitions(module.body):
+        is_public = not node.name.startswith("_")
+        if is_public and not has_docstring(node) and id(node) not in inherited:
+            yield f"{node.lineno}: {node.name}"
+
+
 def definitions(
     body: list[ast.stmt],
 ) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
@@ -111,20 +155,39 @@ def too_long(file: Path, module: ast.Module) -> list[str]:
 
 def test_sources_are_documented_and_short() -> None:
     faults: list[str] = []
+    classes = classes_of_sources()
     for file in SOURCES:
         module = ast.parse(file.read_text())
         if not ast.get_docstring(module):
             faults.append(f"{file}: no docstring")
         faults += too_long(file, module)
-        for node in definitions(module.body):
-            if not node.name.startswith("_") and not ast.get_docstring(node):
-                faults.append(f"{file}:{node.lineno}: {node.name} has no docstring")
+        faults += [f"{file}:{name} has no docstring" for name in undocumented(module, classes)]
         for node in ast.walk(module):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 n_parameters = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
                 if n_parameters > PARAMETERS_MAX:
                     faults.append(f"{file}: {node.name} has {n_parameters} parameters")
     assert not faults, "\n".join(faults)
+
+
+def test_only_a_method_of_a_base_lends_its_docstring() -> None:
+    source = """
+class Base:
+    def first(self):
+        'Documented.'
+    def second(self): ...
+class Middle(Base[int]): ...
+class Child(module.Middle):
+    def first(self): ...
+    def second(self): ...
+    def third(self): ...
+class Other:
+    def first(self): ...
+"""
+    module = ast.parse(source)
+    classes = {node.name: [node] for node in module.body if isinstance(node, ast.ClassDef)}
+    names = [line.split()[-1] for line in undocumented(module, classes)]
+    assert names == ["Base", "second", "Middle", "Child", "second", "third", "Other", "first"]
 
 
 def test_tests_are_short_and_have_short_names() -> None:

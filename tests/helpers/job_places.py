@@ -20,6 +20,10 @@ At = Callable[[str], None] | None
 """What is called at the beginning of each phase of a job."""
 
 
+LEASE_SECONDS = 3600
+"""No test takes so long, even on a machine with much else to do."""
+
+
 def train_plainly(directory: Path) -> None:
     """Publish a version of m that no job made."""
     request = TrainRequest(
@@ -32,7 +36,9 @@ class Place:
     """A store with its jobs: runs them in this process, as their processes would."""
 
     def __init__(self, directory: Path) -> None:
-        self.desk = Desk(settings_for(directory))
+        # A refused job stays claimed here: a lease that ended would have it claimed instead of
+        # the job that a test has just submitted.
+        self.desk = Desk(settings_for(directory)).limited(job_lease_seconds=LEASE_SECONDS)
         self.store = Store(self.desk.settings.store)
         self.data = directory / "data"
         self.phases: list[str] = []

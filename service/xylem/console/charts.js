@@ -78,11 +78,12 @@ export function runsChart(says, runs) {
   const y = (value) => up(Math.min(Math.max((value - least) / (most - least), 0), 1));
   const every = Math.ceil(runs.length / TICKS_MAX);
   const ticks = runs.map(([version], i) => [(i + 0.5) / runs.length, String(version)]).filter((_, i) => i % every === 0);
+  const aside = Math.min(0.2 / runs.length, 0.02) * (WIDTH - LEFT - RIGHT); // documents differ from run to run, so lines join the two of a run alone
   return picture(says, frame((share) => `${least + share * (most - least)} %`, "version", ticks),
-    svg("path", { class: "first line", d: runs.map(([, { b }], i) => `${i ? "L" : "M"}${x(i)} ${y(b)}`).join("") }),
     runs.flatMap(([, { a, b, low, high }], i) => [
-      svg("line", { class: "interval", x1: x(i), x2: x(i), y1: y(a + low), y2: y(a + high) }),
-      a ? mark(1, x(i), y(a), 3) : "", mark(0, x(i), y(b), 4)]));
+      svg("line", { class: "interval", x1: x(i) + aside, x2: x(i) + aside, y1: y(a + low), y2: y(a + high) }),
+      a ? svg("path", { class: "first line", d: `M${x(i) - aside} ${y(a)}L${x(i) + aside} ${y(b)}` }) : "",
+      a ? mark(1, x(i) - aside, y(a), 3) : "", mark(0, x(i) + aside, y(b), 4)]));
 }
 
 /** Return a bar of a share of its width, 0 to 1; what it says stands beside it. */

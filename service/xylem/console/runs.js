@@ -30,9 +30,9 @@ export function runs(state) {
     const says = `${figure.value} of each version: ${measured.map((run) => `version ${run.version} ${decimal(run.figures[figure.value].b, 1)}`).join(", ")}`;
     shown.replaceChildren(
       measured.length ? el("div", { class: "card" }, runsChart(says, measured.map((run) => [run.version, run.figures[figure.value]]))) : "",
-      table("Runs of the recipe", ["Version", "", "Made", `${figure.value} before`, "now", "Change, 95% interval", "Documents", "New concepts", "Answers"],
-        all.map((run) => row(run, figure.value)), [0, 3, 4, 6, 7]),
-      el("p", { class: "dim" }, "Both versions of a row are measured on the same held-out documents, which no version learns. In the chart the circle is the version, the square the one before it, and the line the 95% interval of the change: if it holds the square, the change may be chance."));
+      table("Runs of the recipe", ["Version", "", "Made", `${figure.value} before`, "now", "Change, 95% interval", "Documents", "Answers"],
+        all.map((run) => row(run, figure.value)), [0, 3, 4, 6]),
+      el("p", { class: "dim" }, "Both versions of a row are measured on the same held-out documents, which no version learns. In the chart the circle is the version, the square the one before it, and the line the 95% interval of the change: if it reaches the height of the square, the change may be chance. Later runs may have more documents, so compare the two of a run."));
   }
 
   figure.addEventListener("input", draw);
@@ -49,8 +49,9 @@ function row(run, name) {
   const figure = run.figures?.[name];
   return [el("b", {}, run.version),
     el("button", { type: "button", class: "quiet", "aria-label": `Details of version ${run.version}`, onclick: () => openRun(run) }, "Details"), moment(run.at), hasOld(figure) ? decimal(figure.a, 1) : "", figure ? decimal(figure.b, 1) : "not measured",
-    hasOld(figure) ? change(figure) : "", count(run.judges), count(run.concepts?.new ?? 0),
-    el("div", { class: "reasons" }, badge(run), ...run.reasons.map((reason) => el("div", { class: "dim" }, reason)))];
+    hasOld(figure) ? change(figure) : "", count(run.judges),
+    el("div", { class: "reasons" }, badge(run), ...run.reasons.map((reason) => el("div", { class: "dim" }, reason)),
+      run.concepts?.new ? el("div", { class: "dim" }, `New: ${count(run.concepts.new)} concepts learnt for the first time.`) : "")];
 }
 
 /** Return whether there was a version before; for a first version it is 0, and the change the figure itself. */

@@ -113,7 +113,6 @@ class CombinedPredictor(LabelSearcher):
 
     @property
     def nodes_explained(self) -> int:
-        """A bound on the nodes of a label's explanation."""
         return sum(member.nodes_explained for member in self.members)
 
     def children_scored(self, beam_width: int) -> int:
@@ -125,7 +124,6 @@ class CombinedPredictor(LabelSearcher):
         return children + len(self.members) * self._parts.proposing.candidates
 
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need, by predicting an empty row."""
         for member in self.members:
             member.warm_up()
         super().warm_up()

@@ -32,16 +32,13 @@ class EmbeddedPredictor(Predictor):
     """Predicts the labels of rows with one opened version whose link is softmax. Thread-safe."""
 
     def __init__(self, model: Model) -> None:
-        """Make a predictor of an opened model, whose arrays have been checked."""
         self.embedding = RowEmbedding(assemble_embedding(model.manifest.n_features, model.arrays))
         super().__init__(model)
 
     def predict(self, rows: SparseRows, options: PredictOptions, threads: int = 1) -> Predictions:
-        """Do as `Predictor.predict`."""
         return super().predict(self.embedding.rows(rows), options, threads)
 
     def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
-        """Do as `Predictor.score_labels`."""
         return super().score_labels(self.embedding.rows(rows), label_ptr, labels)
 
     @property

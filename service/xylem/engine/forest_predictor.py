@@ -29,7 +29,6 @@ class ForestPredictor(LabelSearcher):
     traversal = staticmethod(route_rows)
 
     def __init__(self, model: Model) -> None:
-        """Make a predictor of an opened model of decision trees, whose arrays have been checked."""
         is_reranked = has_rerank(model.arrays)
         rerank = assemble_rerank(model.manifest, model.arrays) if is_reranked else NO_RERANK
         shape = (
@@ -93,7 +92,6 @@ class ForestPredictor(LabelSearcher):
         return int(child_ptr[0]) * self._n_levels * int(np.diff(child_ptr).max())
 
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need, by predicting an empty row."""
         super().warm_up()
         no_features = np.empty(0, np.int32), np.empty(0, np.float32)
         with self._row(
@@ -122,7 +120,6 @@ class ForestPredictor(LabelSearcher):
         ]
 
     def label_mask(self, allowed: U8) -> U8:
-        """Do as `Searcher.label_mask`."""
         return allowed
 
     def _options_for(self, row: SparseRows, labels: I32) -> PredictOptions:

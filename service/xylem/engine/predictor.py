@@ -192,7 +192,6 @@ class Predictor(Searcher):
         self.score_labels(row, np.array([0, 1]), np.zeros(1, np.int32))
 
     def label_mask(self, allowed: U8) -> U8:
-        """Do as `Searcher.label_mask`."""
         return greatest_below(self._ensemble, allowed, 0)
 
     def _paths(self) -> Paths:

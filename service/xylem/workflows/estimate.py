@@ -73,12 +73,10 @@ class _Measuring(Crew):
     most_bytes = held_bytes = most_rows = 0
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
-        """Run `step` on every item."""
         self.most_bytes = max(self.most_bytes, n_bytes(step))
         super().steps(step, items, done)
 
     def hold(self, value: R) -> ValueHandle[R]:
-        """Put a value where steps reach it."""
         self.held_bytes += n_bytes(value)
         if isinstance(value, TrainingSet):
             self.most_rows = max(self.most_rows, value.n_rows)

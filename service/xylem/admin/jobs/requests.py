@@ -241,12 +241,10 @@ class FittingJob(PublishingJob):
 
     @property
     def sources(self) -> list[str | FeedbackSource]:
-        """Return the files and feedback that the rows of the data come from."""
         return [self.data] if isinstance(self.data, str) else self.data
 
     @property
     def measures(self) -> bool:
-        """Return whether there are validation rows."""
         return self.valid is not None or self.split is not None
 
 
@@ -273,12 +271,10 @@ class TrainingJob(TrainingOptions, FittingJob):
 
     @property
     def bases(self) -> list[str]:
-        """Return the versions whose features the rows get, as NAME@VERSION."""
         return [] if self.base is None else [self.base]
 
     @property
     def goes_on(self) -> bool:
-        """Return whether the job continues from a version, whose thresholds may fit the new one."""
         return self.base is not None
 
 
@@ -302,12 +298,10 @@ class ExtendJob(FittingJob):
 
     @property
     def bases(self) -> list[str]:
-        """Return the versions whose features the rows get, as NAME@VERSION."""
         return [f"{self.model}@{LATEST if self.version is None else self.version}"]
 
     @property
     def goes_on(self) -> bool:
-        """Return whether the job continues from a version, whose thresholds may fit the new one."""
         return True
 
 
@@ -343,7 +337,6 @@ class CombineJob(FittingJob, ConceptFields):
 
     @property
     def bases(self) -> list[str]:
-        """Return the versions whose features the rows get, as NAME@VERSION."""
         return self.members
 
 

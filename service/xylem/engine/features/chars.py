@@ -167,7 +167,6 @@ class CharsFeaturizer(TextFeaturizer):
             )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the names, and the weights where the parameters use them."""
         stored = group_of(CHARS, self.chars.names)
         weights = {CHAR_IDF: self.chars.idf}
         if self.words is not None:

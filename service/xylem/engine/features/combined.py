@@ -204,7 +204,6 @@ class CombinedFeaturizer(Featurizer):
         )
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
-        """Return a row for each text."""
         return SparseRows.join([self._transform_block(block, None) for block in in_blocks(texts)])
 
     def transform_with_vectors(self, texts: Sequence[str], vectors: F32 | None) -> SparseRows:

@@ -267,7 +267,6 @@ class TextFeaturizer(Featurizer, ABC):
         """
 
     def body_texts(self, n_texts: int, characters_max: int, bytes_max: int) -> BodyTexts:
-        """Do as `Featurizer.body_texts`."""
         if self.forms is not None:
             return no_texts()
         return BodyTexts(
@@ -283,7 +282,6 @@ class TextFeaturizer(Featurizer, ABC):
     def request_texts(
         self, *, n_texts: int, values_max: int, characters_max: int, bytes_max: int
     ) -> BodyTexts:
-        """Do as `Featurizer.request_texts`."""
         text_rows = self.text_rows
         characters_max = min(characters_max, values_max // text_rows.features_a_character)
         texts = self.body_texts(n_texts, characters_max, bytes_max)
@@ -293,7 +291,6 @@ class TextFeaturizer(Featurizer, ABC):
         )
 
     def rows_of_read(self, texts: BodyTexts, n: int) -> SparseRows:
-        """Do as `Featurizer.rows_of_read`."""
         text_ptr = texts.text_ptr[: n + 1]
         utf8 = texts.utf8[: text_ptr[n]]
         # read-only, as `encoded` returns it; otherwise the kernel would be compiled once more

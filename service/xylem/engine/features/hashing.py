@@ -102,7 +102,6 @@ class HashingFeaturizer(TextFeaturizer):
         )
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
-        """Return the rows of texts with these words."""
         return SparseRows(*hashed_words(*words, self.text_rows.table), self.n_features)
 
 

@@ -122,12 +122,10 @@ class TfidfFeaturizer(TextFeaturizer):
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the names, and the weights where the parameters use them."""
         stored = group_of(NAMES, self.names) | super().arrays()
         return stored | {IDF: self.idf} if self.parameters.use_idf else stored
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
-        """Return the rows of texts with these words."""
         return SparseRows(*rows_of_words(*words, self.text_rows.table), self.n_features)
 
 

@@ -297,18 +297,15 @@ class VectorFeaturizer(Featurizer):
 
     @property
     def continuation(self) -> Featurizer:
-        """Do as `Featurizer.continuation`."""
         featurizer = copy(self)
         featurizer.words = self.words.continuation
         return featurizer
 
     @property
     def beside_vectors(self) -> Featurizer:
-        """Do as `Featurizer.beside_vectors`."""
         return VectorFeaturizer(self.words, self.tail)
 
     def encoded_by(self, encoder: TextEncoder) -> Featurizer:
-        """Do as `Featurizer.encoded_by`."""
         return VectorFeaturizer(self.words, self.tail, encoder)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -338,7 +335,6 @@ class VectorFeaturizer(Featurizer):
         return self.transform_with_vectors(texts, None)
 
     def transform_with_vectors(self, texts: Sequence[str], vectors: F32 | None) -> SparseRows:
-        """Do as `Featurizer.transform_with_vectors`."""
         if self.encoder is not None:
             if vectors is not None:
                 raise self._refuse(f"a vector of {vectors.shape[1]} numbers")

@@ -109,7 +109,6 @@ class SearchDialect(Dialect[Query]):
     def answer_read(
         self, query: Query, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
-        """Answer a request that has been read, as `Dialect.answer_read` describes."""
         if not is_short(query, served):
             return self._longer(query, served, timings)
         chunked = query.to_rows(served.featurizer)
@@ -130,7 +129,6 @@ class SearchDialect(Dialect[Query]):
         return reply
 
     def deadline_ms(self, query: Query) -> int | None:
-        """Return the deadline among the options of a request."""
         return query.options.deadline_ms
 
     def answer_rows(

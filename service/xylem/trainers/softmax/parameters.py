@@ -150,7 +150,6 @@ class HuffmanTreeParameters(SoftmaxParameters):
     )
 
     def first_tree(self) -> str:
-        """Return the tree that training begins with."""
         return self.tree
 
 
@@ -216,7 +215,6 @@ class LearnedTreeParameters(SoftmaxParameters):
         return self
 
     def first_tree(self) -> str:
-        """Return the tree that training begins with."""
         return "huffman" if self.start == "auto" else self.start
 
     def learns(self) -> TreeLearning:

@@ -28,7 +28,6 @@ class PredictQuery(Query):
         self.n_rows = len(request.instances)
 
     def n_items(self, featurizer: Featurizer) -> int:
-        """Return the size of all instances in items: characters, features or names."""
         return sum([n_items_of(instance, featurizer) for instance in self._request.instances])
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
@@ -91,7 +90,6 @@ class PredictDialect(SearchDialect):
     def answer_rows(
         self, query: Query, chunked: ChunkedRows, served: ServedVersion
     ) -> Reply | None:
-        """Do as `SearchDialect.answer_rows`."""
         rows = chunked.rows
         body_query = body_query_of(query.options, rows.n_rows, len(rows.indices))
         if body_query is None or chunked.unknown:

@@ -353,7 +353,6 @@ class EmbeddedRequests(TwoSteps):
         self._beam.prepare()
 
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
-        """Do as `BeamRequests.answer_rows`."""
         dense = self._embedding.rows(rows.rows)
         query = rows.query._replace(n_values=len(dense.indices))
         return self._beam.answer_rows(RowsRead(dense, query, rows.number), signed)
@@ -370,7 +369,6 @@ class PredictorRequests(TwoSteps):
         self._n_children = predictor.children_scored(1)
 
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
-        """Do as `BeamRequests.answer_rows`."""
         start_time = perf_counter_ns()
         options = self._options(rows, signed[0])
         if options is None:

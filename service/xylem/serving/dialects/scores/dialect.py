@@ -36,7 +36,6 @@ class ScoreDialect(Dialect[ScoreRequest]):
     """Reads and answers requests for the scores of labels, in JSON."""
 
     def read(self, body: Body, limits: Limits) -> ScoreRequest:
-        """Read a body."""
         return parse_body(body.content, ScoreRequest, limits)
 
     def answer_read(

@@ -55,7 +55,6 @@ class InferQuery(Query):
         return featurizer.items_a_character * n_characters + n_numbers
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
-        """Return the rows of the instances. Raises BadInstance if the model does not take them."""
         texts, csr, vectors, fields = self.instances
         try:
             if fields is not None:
@@ -132,7 +131,6 @@ class TensorDialect(SearchDialect):
         return self.answer_read(query, served, limits, timings)
 
     def read(self, body: Body, limits: Limits) -> Query:
-        """Read a body."""
         n_json, plan = _read_plan(body, limits)
         return InferQuery(plan, read_rows(plan, memoryview(body.message)[body.start + n_json :]))
 
