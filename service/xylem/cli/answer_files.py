@@ -1,7 +1,5 @@
 """`xylem predict --out`: answers in files, written by threads or by the nodes of a cluster."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -120,9 +118,9 @@ def step_of(
     columns: TableColumns,
     *,
     out: str,
-    form: Format,
+    form: "Format",
     threads: int,
-) -> AnswerParts:
+) -> "AnswerParts":
     """Return the step that writes the answers of each part of the data.
 
     Raises BadInput for a version or options that cannot be used.

@@ -1,7 +1,5 @@
 """`xylem models deny`: labels that the answers of an alias never have."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -108,7 +106,7 @@ def describe_denial(labels: Collection[str]) -> str:
     return f", {len(labels):,} labels denied" if labels else ""
 
 
-def print_denial(denial: Denial, json: bool) -> None:
+def print_denial(denial: "Denial", json: bool) -> None:
     """Print the labels that an alias denies."""
     if json:
         print_json(denial._asdict())

@@ -1,7 +1,5 @@
 """`xylem evaluate` and `compare`: figures of versions on a labelled file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -141,7 +139,7 @@ def evaluate(
         print_line(f"{file} written")
 
 
-def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
+def _first_trees(model: "OpenedModel", n_trees: int) -> "OpenedModel":
     """Return the model with its first `n_trees` trees only. Raises BadParameter."""
     from xylem_store import COMBINED, first_trees
 
@@ -215,7 +213,7 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
     )
 
 
-def tuned_of(store: Path, model: OpenedModel) -> Tuned | None:
+def tuned_of(store: Path, model: "OpenedModel") -> "Tuned | None":
     """Return the stored thresholds of a version; None if there are none."""
     from xylem.thresholds import ThresholdDatabase
 

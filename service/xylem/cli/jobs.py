@@ -1,7 +1,5 @@
 """`xylem jobs`: the jobs in the database of a store, or those of a server."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +21,7 @@ app = Typer(
 Id = Annotated[str, Argument(metavar="ID", help="The id of a job, as `xylem jobs list` shows it.")]
 
 
-def _local(database: Database, settings: Settings) -> Any:
+def _local(database: "Database", settings: "Settings") -> Any:
     """Return the functions for the jobs of a database, by the client's names for them."""
     from xylem.admin import Jobs
 

@@ -1,7 +1,5 @@
 """`xylem keys`: the keys of the service, in the database of the store."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +36,7 @@ _DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 
 
 @contextmanager
-def _opened_keys(store: Path) -> Iterator[tuple[AccessKeys, Database]]:
+def _opened_keys(store: Path) -> "Iterator[tuple[AccessKeys, Database]]":
     from xylem.base import AccessKeys
 
     with ready_database(store) as database:
@@ -154,7 +152,7 @@ def usage(
     )
 
 
-def _local_usage(database: Database, settings: Settings) -> Any:
+def _local_usage(database: "Database", settings: "Settings") -> Any:
     from xylem.base import KeyRing
 
     return SimpleNamespace(usage=KeyRing(database, settings).usage.read)
@@ -208,7 +206,7 @@ def _models_of(store: Path) -> list[str]:
     return [info.name for info in store_at(store).models()]
 
 
-def _note(database: Database, action: str, target: str) -> None:
+def _note(database: "Database", action: str, target: str) -> None:
     from xylem.base import AuditLog, Principal
 
     AuditLog(database).append(Principal("", user_name()), action, target)

@@ -1,7 +1,5 @@
 """`xylem models label-info`, `explain` and `tree`: what is known about labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -119,7 +117,7 @@ def label_info(
         _print(attached_info(model_store, model, info), json)
 
 
-def _print(info: Attached, json: bool) -> None:
+def _print(info: "Attached", json: bool) -> None:
     facts = info._asdict()
     print_summary(
         json,

@@ -1,7 +1,5 @@
 """`xylem learn` and `xylem models recipe`: a model that learns again from what is new."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -125,7 +123,7 @@ def learn(
     _print(report, store)
 
 
-def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> Recipe | None:
+def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> "Recipe | None":
     """Return the recipe of the options or of a file; None if there are neither."""
     from xylem.base import scalar_of, split_items
     from xylem.workflows import Recipe
@@ -283,7 +281,7 @@ def concepts(
     )
 
 
-def _local_learning(database: Database, settings: Settings) -> ModelLearning:
+def _local_learning(database: "Database", settings: "Settings") -> "ModelLearning":
     """Return how the models of a store learn; versions with another concept are published here."""
     from xylem.admin import ModelLearning
     from xylem.vocabulary import VocabularyRequest, set_vocabulary

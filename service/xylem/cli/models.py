@@ -3,8 +3,6 @@
 Commands that move aliases or delete are in `aliases`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,7 +44,7 @@ def list_models(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     )
 
 
-def _listed(info: ModelInfo) -> dict[str, object]:
+def _listed(info: "ModelInfo") -> dict[str, object]:
     return {
         "name": info.name,
         "versions": list(info.versions),
@@ -66,7 +64,7 @@ def _listed(info: ModelInfo) -> dict[str, object]:
     }
 
 
-def _row(info: ModelInfo) -> tuple[str, str, str]:
+def _row(info: "ModelInfo") -> tuple[str, str, str]:
     aliases = [
         f"{name} -> {alias.version}{describe_split(alias)}{describe_denial(alias.denied)}"
         for name, alias in sorted(info.documents.items())
@@ -76,7 +74,7 @@ def _row(info: ModelInfo) -> tuple[str, str, str]:
     return info.name, ", ".join(map(str, info.versions)), ", ".join(aliases)
 
 
-def manifest_facts(manifest: Manifest) -> dict[str, Any]:
+def manifest_facts(manifest: "Manifest") -> dict[str, Any]:
     """Return a manifest as a JSON object, without its list of arrays."""
     facts = dataclasses.asdict(manifest)
     del facts["arrays"]

@@ -1,7 +1,5 @@
 """The place that a command works on: a store with its database, or a server (`--url`)."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,14 +40,14 @@ class Place(NamedTuple):
     ] = None
 
 
-def store_at(path: Path) -> Store:
+def store_at(path: Path) -> "Store":
     """Return the store of a directory, which need not exist."""
     from xylem.serving import store_of
 
     return store_of(path)
 
 
-def open_model(store: Path, model: str) -> Model:
+def open_model(store: Path, model: str) -> "Model":
     """Return the opened version for NAME[@VERSION]. Raises BadParameter, StoreError."""
     return store_at(store).open(*parse_reference(model))
 
@@ -83,7 +81,7 @@ def refuse_beside_url(context: Context, names: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def connect_server(url: str, key: str | None) -> Iterator[Client]:
+def connect_server(url: str, key: str | None) -> "Iterator[Client]":
     """Yield a client of a server, closed at the end.
 
     Raises BadInput if the server refuses (4xx), Unavailable if it fails or does not answer, and
@@ -109,7 +107,7 @@ def connect_server(url: str, key: str | None) -> Iterator[Client]:
 
 
 @contextmanager
-def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | None]:
+def opened_learning(store: Path, *, create: bool) -> "Iterator[OnlineLearning | None]":
     """Yield the part that learns from feedback and signs prediction ids.
 
     It is None if there is no database, unless `create`. It logs nothing: the command reports its
@@ -135,7 +133,7 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | N
 def opened_place(
     context: Context,
     place: Place,
-    local: Callable[[Database, Settings], Any],
+    local: "Callable[[Database, Settings], Any]",
     *,
     create: bool = False,
 ) -> Iterator[Any]:

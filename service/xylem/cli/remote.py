@@ -1,7 +1,5 @@
 """`xylem models push` and `pull`: versions to and from an object store."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import TYPE_CHECKING, Annotated
 
@@ -121,7 +119,7 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     )
 
 
-def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Change:
+def denying_as_here(store: "Store", model: str, alias: str, change: "Change") -> "Change":
     """Return a change that also denies the labels that the local store's alias denies."""
     denied: tuple[str, ...] = ()
     with contextlib.suppress(AliasNotFound):
@@ -132,7 +130,7 @@ def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Cha
     return lambda document: change(deny(document) or document)
 
 
-def alias_there(remote: RemoteStore, model: str, alias: str) -> Alias:
+def alias_there(remote: "RemoteStore", model: str, alias: str) -> "Alias":
     """Return an alias of an object store. Raises BadInput if there is none of this name."""
     aliases = remote.model(model).aliases
     if alias not in aliases:

@@ -1,7 +1,5 @@
 """`xylem schedules`: jobs that are submitted automatically, for a store or a server."""
 
-from __future__ import annotations
-
 import json as json_library
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +22,7 @@ app = Typer(
 )
 
 
-def local_schedules(database: Database, settings: Settings) -> Schedules:
+def local_schedules(database: "Database", settings: "Settings") -> "Schedules":
     """Return the schedules of a database."""
     from xylem.admin import Schedules
 

@@ -1,7 +1,5 @@
 """Read a data file or standard input in blocks of bytes or of whole lines, decompressed."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import hashlib
@@ -161,7 +159,7 @@ class DataFile:
     """
 
     def __init__(
-        self, path: Path, on_progress: Progress | None = None, previous: DataFile | None = None
+        self, path: Path, on_progress: Progress | None = None, previous: "DataFile | None" = None
     ) -> None:
         """Prepare to read; the file is opened later.
 
@@ -235,7 +233,7 @@ class DataFile:
                 self.line, f"expected {self.encoding}, found {str(error)[:200]}"
             ) from None
 
-    def again(self) -> DataFile:
+    def again(self) -> "DataFile":
         """Return the same file, to be read from its front."""
         file = DataFile(self.path)
         file.encoding = self.encoding
@@ -275,7 +273,7 @@ class DataFile:
             message.format(offset - block.rfind(b"\n", 0, offset)),
         )
 
-    def files(self) -> Iterator[DataFile]:
+    def files(self) -> "Iterator[DataFile]":
         """Yield this file; `DataFiles` yields several."""
         yield self
 

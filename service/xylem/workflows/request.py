@@ -1,7 +1,5 @@
 """The request for a training and its parameters, checked together before anything is read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -90,7 +88,7 @@ class TrainRequest(DirectOptions):
             on_progress=partial(on_progress, "read"),
         )
 
-    def chosen(self) -> Chosen:
+    def chosen(self) -> "Chosen":
         """Return the parameters. Raises BadParameter, which lists everything that is wrong."""
         if isinstance(self.parameters, Mapping):
             return from_json(self.trainer, dict(self.parameters))
@@ -105,14 +103,14 @@ class TrainRequest(DirectOptions):
                 crew = stack.enter_context(stored_steps(crew, self.steps, self.resume))
             yield crew
 
-    def check(self, chosen: Chosen) -> None:
+    def check(self, chosen: "Chosen") -> None:
         """Raise BadParameter for the first option that the others, or the trainer, do not allow."""
         for fault in self.faults(self.facts(chosen)):
             raise BadParameter.from_faults([fault])
         if self.ray is not None or self.resume:
             check_spreads(self.trainer, chosen.trainer)
 
-    def facts(self, chosen: Chosen) -> TrainingFacts:
+    def facts(self, chosen: "Chosen") -> TrainingFacts:
         """Return what the rules of the options look at."""
         plan = trainer(self.trainer).plan(chosen.trainer)
         learners = [spec.name for spec in TRAINERS.values() if spec.plan(spec.parameters())]
@@ -147,13 +145,13 @@ class Chosen(NamedTuple):
     encoder_name: str | None = None
     encoder: Any = None
 
-    def encoded_by(self, name: str, arrays: EncoderArrays) -> Chosen:
+    def encoded_by(self, name: str, arrays: EncoderArrays) -> "Chosen":
         """Return the parameters with an opened encoder. Raises BadParameter and BadModel."""
         encoder = (self.vectors or VectorParameters()).encoder(name, arrays)
         encoder.workspace()  # what is wrong is reported before data are read
         return self._replace(encoder=encoder)
 
-    def with_features_of(self, featurizer: Featurizer) -> Chosen:
+    def with_features_of(self, featurizer: Featurizer) -> "Chosen":
         """Return the parameters with the features of a featurizer, which need not be chosen."""
         parameters = featurizer.parameters
         return self._replace(features={"kind": parameters.kind, **parameters.model_dump()})

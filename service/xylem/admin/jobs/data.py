@@ -3,8 +3,6 @@
 Links are followed, but never out of that directory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -54,7 +52,7 @@ class DataRoot:
         self._bytes_max = bytes_max
         self._prefix = prefix
 
-    def below(self, prefix: str | None) -> DataRoot:
+    def below(self, prefix: str | None) -> "DataRoot":
         """Return the files whose names begin with a prefix."""
         return DataRoot(self._root, self._bytes_max, prefix)
 
@@ -89,7 +87,7 @@ class DataRoot:
         """Return a message with the names of files relative to the root, as callers know them."""
         return message if self._root is None else message.replace(f"{self._root.resolve()}/", "")
 
-    def list(self) -> list[UploadedFile]:
+    def list(self) -> "list[UploadedFile]":
         """Return the files by name, at most LIST_MAX.
 
         Files that are hidden, unreadable, or links out of the root are left out.
@@ -120,7 +118,7 @@ class DataRoot:
                     ) from error
         return sorted(files, key=attrgetter("name"))[:LIST_MAX]
 
-    def upload(self, name: str) -> Upload:
+    def upload(self, name: str) -> "Upload":
         """Return an Upload, which writes a new file, or replaces one, piece by piece.
 
         A name has parts of letters, digits, `.`, `_` and `-`, not beginning with `.` or `-`, and
@@ -207,7 +205,7 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
             while view:
                 view = view[os.write(self._fd, view) :]
 
-    def finish(self) -> UploadedFile:
+    def finish(self) -> "UploadedFile":
         """Sync the file to the disk, and give it its name.
 
         Raises Unavailable; the end of the context then removes a file that has no name yet.
@@ -249,7 +247,7 @@ def fingerprint(path: Path) -> Fingerprint:
     )
 
 
-def _facts(name: str, status: os.stat_result) -> UploadedFile:
+def _facts(name: str, status: os.stat_result) -> "UploadedFile":
     return UploadedFile(name=name, bytes=status.st_size, modified=status.st_mtime)
 
 

@@ -4,8 +4,6 @@ To add a kind, add a model to `requests`, a function that does the job, and a li
 check to KINDS.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -152,7 +150,7 @@ def read_request(kind: str, request: Mapping[str, Any]) -> Any:
         raise BadFields(all_faults_of(error, [model])) from None
 
 
-def run_job(context: JobContext) -> dict[str, Any]:
+def run_job(context: "JobContext") -> dict[str, Any]:
     """Do a job; return its result.
 
     An earlier run of the job may have been killed at any moment. This run must have the same

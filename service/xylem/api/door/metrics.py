@@ -1,7 +1,5 @@
 """Figures for Prometheus. Each app has a registry of its own, so that two apps do not mix."""
 
-from __future__ import annotations
-
 import asyncio
 import platform
 import time
@@ -278,7 +276,7 @@ class Timing:
         self.seconds = 0.0
         self.exemplars: dict[int, tuple[Trace, float, float]] = {}
 
-    def add(self, other: Timing) -> None:
+    def add(self, other: "Timing") -> None:
         """Add the requests of another Timing."""
         self.counts = [
             count + other_count

@@ -1,7 +1,5 @@
 """The outermost layer of every request: id, admission, body, log line, figures, and errors."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -126,7 +124,7 @@ class RequestScope:
             scope[TIMINGS],
         )
 
-    async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
+    async def _answer_error(self, scope: Scope, guard: "BodyGuard", error: Exception) -> None:
         """Answer with the error's problem.
 
         If the answer has begun already, log the error and raise it again.

@@ -1,7 +1,5 @@
 """Receive feedback and count each event once; export and delete stored feedback rows."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -218,7 +216,7 @@ class FeedbackDesk:
 
     async def _read_sparse(
         self, body: bytes, served: ServedVersion, *, are_lines: bool
-    ) -> list[_Part] | None:
+    ) -> "list[_Part] | None":
         """Read events the fast way (`read_sparse`); None if it does not apply to all of them."""
         read = partial(
             read_sparse, body, served, self._learning.tokens, self._limits, are_lines=are_lines
@@ -239,7 +237,7 @@ class FeedbackDesk:
 
     async def _read(
         self, values: Sequence[Any], served: ServedVersion, *, is_long: bool, sender: str | None
-    ) -> list[_Part]:
+    ) -> "list[_Part]":
         """Read events of any kind, and divide them by the version they belong to."""
         is_long = is_long or len(values) > SHORT_EVENTS or served.featurizer.encodes
         checked = await self._off_loop(is_long, self._check, values, served)
@@ -283,7 +281,7 @@ class FeedbackDesk:
         return [check_event(value, served.name, tokens, self._limits) for value in values]
 
     async def _count(
-        self, parts: Sequence[_Part], served: ServedVersion, *, may_wait: bool
+        self, parts: "Sequence[_Part]", served: ServedVersion, *, may_wait: bool
     ) -> list[FeedbackLineResult]:
         """Hand the events to the writer; return the verdicts in their order, once they are durable.
 
@@ -321,7 +319,7 @@ class FeedbackDesk:
         return [verdicts[place] for place in sorted(verdicts)]
 
     async def _lines(
-        self, first: int, parts: Sequence[_Part], served: ServedVersion, timings: StageTimings
+        self, first: int, parts: "Sequence[_Part]", served: ServedVersion, timings: StageTimings
     ) -> Answered:
         """Return the lines that answer a block of a stream, once its events are durable."""
         verdicts = await self._count(parts, served, may_wait=True)

@@ -1,7 +1,5 @@
 """prediction_id: an id in each answer, to which feedback can refer later, at any replica."""
 
-from __future__ import annotations
-
 import functools
 import os
 import time
@@ -85,7 +83,7 @@ class PredictionIds:
     """
 
     def __init__(
-        self, live: ServedThresholds, learning: OnlineLearning | None, unlearned: U8
+        self, live: ServedThresholds, learning: "OnlineLearning | None", unlearned: U8
     ) -> None:
         """Take the thresholds of the version.
 

@@ -1,7 +1,5 @@
 """Events of feedback, and their results."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Annotated, NotRequired, TypeAlias, cast
 
@@ -30,7 +28,7 @@ class FeedbackEvent(RequestModel):
     prediction_id: str = Field(default="", description="the prediction that the labels are for")
 
     @model_validator(mode="after")
-    def _check_fields(self) -> FeedbackEvent:
+    def _check_fields(self) -> "FeedbackEvent":
         if not self.event_id:
             raise fault("expected an id of at least one character, found none", "event_id")
         if not self.model_fields_set & {"instance", "prediction_id"}:
@@ -64,7 +62,7 @@ class DeleteRowsRequest(RequestModel):
     )
 
     @model_validator(mode="after")
-    def _check_fields(self) -> DeleteRowsRequest:
+    def _check_fields(self) -> "DeleteRowsRequest":
         n_choices = 3 - (self.event_ids, self.day, self.key).count(None)
         if n_choices != 1:
             raise fault(f"expected either event_ids, day or key, found {n_choices} of them")

@@ -15,8 +15,6 @@ Traversals read the prepared array (a float32 for each node) without a lock, whi
   assignment.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -127,13 +125,13 @@ class ServedThresholds:
         """Return a copy of the state. There must be one."""
         return self.served.snapshot()
 
-    def replace(self, tuned: Tuned, head: Head) -> None:
+    def replace(self, tuned: Tuned, head: "Head") -> None:
         """Replace the present state as a whole."""
         self._served = self._new_counters(tuned)
         self.base_epoch = head.base_epoch
         self.epoch = head.epoch
 
-    def refresh(self, connection: Connection, head: Head) -> None:
+    def refresh(self, connection: "Connection", head: "Head") -> None:
         """Apply the changes that the database has after the present epoch.
 
         Raises DatabaseUnavailable.
@@ -172,7 +170,7 @@ class ServedThresholds:
                 self.shadow.add(scored.n_events, scored.candidate, scored.shadowed)
             self.epoch = change.epoch
 
-    def catch_up(self, connection: Connection) -> None:
+    def catch_up(self, connection: "Connection") -> None:
         """Apply all changes that the database has; if it has no thresholds, change nothing."""
         from xylem.thresholds.store.state import find_head
 
