@@ -121,8 +121,9 @@ def _label_of(served: ServedVersion, query: LabelQuery) -> int:
     Raises BadRequest, UnknownLabel.
     """
     if (query.id is None) == (query.label is None):
-        present = "neither" if query.id is None else "both"
-        raise BadRequest(f"expected a label's id or its name, found {present}").with_path("label")
+        raise BadRequest(
+            f"expected a label's id or its name, found {'neither' if query.id is None else 'both'}"
+        ).with_path("label")
     if query.label is not None:
         return int(served.info.label_ids([query.label], lambda _: "label")[0][0])
     n_labels = served.labels.n_names

@@ -113,9 +113,7 @@ def what_is(value: object) -> str:
         return f'"{shortened(value)}"'
     if isinstance(value, list):
         return f"an array of {len(value)}"
-    if isinstance(value, dict):
-        return f"an object of {len(value)}"
-    return str(value)
+    return f"an object of {len(value)}" if isinstance(value, dict) else str(value)
 
 
 def shortened(text: str) -> str:

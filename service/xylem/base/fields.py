@@ -146,9 +146,11 @@ class TextFields(tuple[TextColumn, ...]):
         """
         fields = row.get(self.key)
         cells = fields if isinstance(fields, dict) else row
-        if not any(field.name in cells for field in self):
-            return None
-        return [cells.get(field.name) for field in self]
+        return (
+            [cells.get(field.name) for field in self]
+            if any(field.name in cells for field in self)
+            else None
+        )
 
     def text(self, cells: Mapping[str, Any]) -> str:
         """Return the text of the fields of a request, some of which may be missing.

@@ -142,9 +142,11 @@ def _write(level: int, event: str, error: BaseException | None, fields: dict[str
 
 def _escaped(line: bytes) -> bytes:
     """Return JSON in which the characters that are unsafe in a line are escaped."""
-    if line.isascii() and b"\x7f" not in line:
-        return line
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line.decode()).encode()
+    return (
+        line
+        if line.isascii() and b"\x7f" not in line
+        else _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line.decode()).encode()
+    )
 
 
 def _put(lines: bytes) -> None:

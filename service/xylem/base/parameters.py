@@ -201,6 +201,8 @@ def _message(parameters: type[Parameters], name: str | None, details: Any) -> st
         return str(details["ctx"]["message"])
     if name is None:
         return str(details["msg"])
-    if details["type"] == "extra_forbidden":
-        return unknown(name, list(parameters.model_fields), "parameter")
-    return sentence_of(details, expected_of(parameters, name))
+    return (
+        unknown(name, list(parameters.model_fields), "parameter")
+        if details["type"] == "extra_forbidden"
+        else sentence_of(details, expected_of(parameters, name))
+    )

@@ -123,7 +123,6 @@ def combine(
     from xylem.vocabulary import CombineRequest, combine_and_publish
     from xylem.workflows import part_trainer
 
-    columns = table.columns(data, ranking.rerank)
     request = CombineRequest(
         members=[parse_reference(member) for member in parts.members],
         data=data,
@@ -131,7 +130,7 @@ def combine(
         language=parts.language,
         key_kind=parts.by,
         first_name=parts.first_name,
-        columns=columns,
+        columns=table.columns(data, ranking.rerank),
         seed=seed,
         trainer_of=part_trainer if folds else None,
         **ranking._asdict(),

@@ -169,9 +169,7 @@ def cell(value: object) -> str:
         return ", ".join(map(str, value))
     if isinstance(value, float):
         return f"{value:,.2f}"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def as_option(value: object) -> str:

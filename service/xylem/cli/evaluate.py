@@ -295,6 +295,8 @@ def _print_comparison(title: str, report: dict[str, Any]) -> None:
 def _verdict(report: dict[str, Any], figures: dict[str, Any]) -> str:
     if abs(figures["difference"]) < 0.005:  # 0.00 as it is printed
         return "no difference"
-    if not figures["real"]:
-        return "may be chance"
-    return f"{report['b' if figures['difference'] > 0 else 'a']} is better"
+    return (
+        f"{report['b' if figures['difference'] > 0 else 'a']} is better"
+        if figures["real"]
+        else "may be chance"
+    )

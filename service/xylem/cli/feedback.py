@@ -92,10 +92,11 @@ def send(
 
     limits = read_settings().limits
     tally = _Tally()
-    if place.url is None:
-        sender = _to_database(model, place.store, limits)
-    else:
-        sender = _to_server(model, place.url, read_key(place.key_file), limits)
+    sender = (
+        _to_database(model, place.store, limits)
+        if place.url is None
+        else _to_server(model, place.url, read_key(place.key_file), limits)
+    )
     try:
         with opened(data) as source, progress(json or data == STDIN) as show, sender as send:
             for block in blocks_of(source, limits.line_bytes_max, EVENTS_A_BLOCK):
@@ -175,11 +176,14 @@ def list_rows(
         ]
         for row in page["corrections"]
     ]
-    columns = ("event", "time", "key", "labels", "gone", "text")
     print_list(
         json,
         page,
-        (f"{len(cells)} of {page['n_rows']} rows of {model}", columns, cells),
+        (
+            f"{len(cells)} of {page['n_rows']} rows of {model}",
+            ("event", "time", "key", "labels", "gone", "text"),
+            cells,
+        ),
         f"No such rows of {model}",
     )
 

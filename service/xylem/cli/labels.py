@@ -148,8 +148,12 @@ def explain(
     from xylem.serving import label_features
 
     opened_model = open_model(store, model)
-    info = store_at(store).label_info(opened_model.manifest.model)
-    ids, _ = label_ids(opened_model.labels, [label], lambda _: "--label", info)
+    ids, _ = label_ids(
+        opened_model.labels,
+        [label],
+        lambda _: "--label",
+        store_at(store).label_info(opened_model.manifest.model),
+    )
     explanation = label_features(opened_model, int(ids[0]), top)
     if json:
         print_json(explanation)

@@ -215,9 +215,9 @@ def export_model(
     name, reference = parse_reference(model)
     version = model_store.resolve(name, reference)
     if file.is_dir() or not file.parent.is_dir():
-        reason = "a directory" if file.is_dir() else "no such directory"
         raise BadInput(
-            f"{file}: expected the name of a file, in a directory that is there, found {reason}"
+            f"{file}: expected the name of a file, in a directory that is there, "
+            f"found {'a directory' if file.is_dir() else 'no such directory'}"
         )
     try:
         with unfinished(file) as out:

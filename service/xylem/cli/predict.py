@@ -532,5 +532,8 @@ def _columns_for(store: Path, model: str, columns: TableColumns) -> TableColumns
     """Return how rows are read for a version: its fields need not be named. Raises BadParameter."""
     model_store = store_at(store)
     name, reference = parse_reference(model)
-    manifest = model_store.manifest(name, model_store.resolve(name, reference))
-    return columns.for_version(TextFields.of_options(manifest.fields))
+    return columns.for_version(
+        TextFields.of_options(
+            model_store.manifest(name, model_store.resolve(name, reference)).fields
+        )
+    )

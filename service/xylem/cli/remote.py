@@ -134,8 +134,8 @@ def alias_there(remote: "RemoteStore", model: str, alias: str) -> "Alias":
     """Return an alias of an object store. Raises BadInput if there is none of this name."""
     aliases = remote.model(model).aliases
     if alias not in aliases:
-        names = ", ".join(sorted(aliases)) or "none"
         raise BadInput(
-            f"{remote.url}: expected an alias of {model}, one of {names}, found {alias!r}"
+            f"{remote.url}: expected an alias of {model}, one of "
+            f"{', '.join(sorted(aliases)) or 'none'}, found {alias!r}"
         )
     return aliases[alias]

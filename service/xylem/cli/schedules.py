@@ -98,6 +98,8 @@ def delete(
 
 
 def _when(schedule: dict[str, Any]) -> str:
-    if schedule["cron"] is not None:
-        return f"{schedule['cron']}, next {schedule['next']}"
-    return f"{schedule['rows_come']} of {schedule['rows']} rows"
+    return (
+        f"{schedule['rows_come']} of {schedule['rows']} rows"
+        if schedule["cron"] is None
+        else f"{schedule['cron']}, next {schedule['next']}"
+    )

@@ -65,6 +65,8 @@ def fault_of_stream(line: bytes) -> ProblemError | None:
         error = orjson.loads(line)["error"]
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(error, dict) or "line" in error or "code" not in error:
-        return None
-    return problem_from(200, error)
+    return (
+        None
+        if not isinstance(error, dict) or "line" in error or "code" not in error
+        else problem_from(200, error)
+    )

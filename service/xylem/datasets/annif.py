@@ -60,9 +60,11 @@ class CorpusDirectory(DataFile):
 
     def fault(self, line: int | None, message: str) -> BadData:
         """Return an error that names the document of index `line`, or the directory if None."""
-        if line is None:
-            return super().fault(None, message)
-        return BadData(f"{self.path / self.names[line]}: {message}")
+        return (
+            super().fault(None, message)
+            if line is None
+            else BadData(f"{self.path / self.names[line]}: {message}")
+        )
 
     @property
     def warning(self) -> str | None:

@@ -293,9 +293,11 @@ def _values(name: str, cells: Sequence[Any], n_words_distinct: int = 0) -> _Valu
     n_words = sum(len(part.split()) for part in parts) / len(parts)
     distinct_share = DISTINCT_SHARE if len(texts) >= FEW_ROWS else 1 - 1 / len(parts)
     is_repeated = n_labels <= distinct_share * len(parts) and n_words <= LABEL_WORDS_MAX
-    if not is_repeated and n_words > n_words_distinct:
-        return None
-    return _Values(any(separator in text for text in texts), n_labels)
+    return (
+        None
+        if not is_repeated and n_words > n_words_distinct
+        else _Values(any(separator in text for text in texts), n_labels)
+    )
 
 
 def _separator(name: str, cells: Sequence[Any]) -> str:

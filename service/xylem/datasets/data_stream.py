@@ -142,8 +142,11 @@ class DataStream:
         """Yield the vectors beside the texts, in blocks; nothing if there are none."""
         if not self._columns.vector:
             return vector_blocks(self.path, self._columns)
-        file = open_data(self.path, None, self._columns.encoding)
-        return (part.vectors for part in self._texts(file) if part.vectors is not None)
+        return (
+            part.vectors
+            for part in self._texts(open_data(self.path, None, self._columns.encoding))
+            if part.vectors is not None
+        )
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         """Yield the rows of a .txt or .svm file in parts; update the sizes. Raises BadData."""

@@ -153,8 +153,9 @@ class RowCollector:
             key = None
             if self._join:
                 key = "" if row.get(self._join) is None else row[self._join]
-            vector = row.get(self._vectors.name)
-            self.add_text(number, text, row["labels"], key, row.get(self._weight), vector)
+            self.add_text(
+                number, text, row["labels"], key, row.get(self._weight), row.get(self._vectors.name)
+            )
         else:
             self.add_named(number, row["features"], row["labels"], row.get(self._weight))
 

@@ -68,8 +68,9 @@ def table_rows(
         names = [*text_names, *label_names, *extra_names]
         _check_columns(file, table.line, table.columns, names)
         if isinstance(table, ParquetTable):
-            are_several = bool(columns.label_columns)
-            table.check_types(text_names, label_names, columns.vector, are_flags=are_several)
+            table.check_types(
+                text_names, label_names, columns.vector, are_flags=bool(columns.label_columns)
+            )
         rows = table.rows(names)
         places = slice(len(text_names), len(text_names) + len(label_names))
         are_flags = False

@@ -66,9 +66,11 @@ def log_thresholds(threshold: float | NodeThresholds | None, knots: Knots) -> F3
     """
     if threshold is None:
         return ALL_PASS
-    if isinstance(threshold, np.ndarray):
-        return threshold
-    return logs_of(np.array([threshold], np.float32), knots)
+    return (
+        threshold
+        if isinstance(threshold, np.ndarray)
+        else logs_of(np.array([threshold], np.float32), knots)
+    )
 
 
 def logs_of(numbers: F32, knots: Knots = NO_KNOTS) -> F32:

@@ -25,9 +25,11 @@ def constants_of(parameters: Mapping[str, object]) -> tuple[float, float]:
     """
     a = parameters.get("propensity_a", A)
     b = parameters.get("propensity_b", B)
-    if not isinstance(a, int | float) or not isinstance(b, int | float):
-        return A, B
-    return float(a), float(b)
+    return (
+        (A, B)
+        if not isinstance(a, int | float) or not isinstance(b, int | float)
+        else (float(a), float(b))
+    )
 
 
 def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = B) -> F64:

@@ -151,7 +151,6 @@ class ProgressiveThresholds:
     def _macro_f(self, learner: _Learner) -> float:
         """Return the macro-F of thresholds on the late rows, in percent."""
         estimates = self._late.all()
-        thresholds = np.maximum(learner.thresholds, estimates.floor)
-        return 100.0 * count_at(estimates, LabelRows.join(self._truth), thresholds).macro_f(
-            USUAL_EMPTY
-        )
+        return 100.0 * count_at(
+            estimates, LabelRows.join(self._truth), np.maximum(learner.thresholds, estimates.floor)
+        ).macro_f(USUAL_EMPTY)

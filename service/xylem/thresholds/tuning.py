@@ -265,8 +265,9 @@ def tune_on(
             rejected = (method, figures.macro_f)
             tuned = single
             figures = single_f
-        test_figures = test and task.measure(tuned, test)
-        outcomes.append(TuningOutcome(tuned, figures, test_figures, kappa, rejected))
+        outcomes.append(
+            TuningOutcome(tuned, figures, test and task.measure(tuned, test), kappa, rejected)
+        )
     return outcomes
 
 

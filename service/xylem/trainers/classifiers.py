@@ -157,9 +157,11 @@ def count_positives(
     if weights is not None:
         of_positives = is_positive.T * weights.lanes[:, : len(is_positive)]
         return float(weights.rows.sum(dtype=np.float64)), of_positives.sum(0, np.float64)
-    if sample is None:
-        return is_positive.shape[1], np.count_nonzero(is_positive, axis=1)
-    return round(sample.weight.sum(dtype=np.float64)), is_positive @ sample.weight
+    return (
+        (is_positive.shape[1], np.count_nonzero(is_positive, axis=1))
+        if sample is None
+        else (round(sample.weight.sum(dtype=np.float64)), is_positive @ sample.weight)
+    )
 
 
 class ChildTraining(NamedTuple):

@@ -298,9 +298,11 @@ def _as_learnt(
 ) -> RowSource:
     """Return a source whose rows have weights only if the trainer uses them."""
     # whether rows that are read once have weights shows as they are read
-    if spec.weighs(parameters) or (source.reads != "once" and source.census.weights is None):
-        return source
-    return WholeRows(source, seed)
+    return (
+        source
+        if spec.weighs(parameters) or (source.reads != "once" and source.census.weights is None)
+        else WholeRows(source, seed)
+    )
 
 
 def _check_trainer(name: str, parameters: Parameters, tools: Tools) -> TrainerSpec[Any]:

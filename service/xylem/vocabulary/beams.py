@@ -67,8 +67,11 @@ def measure_beams(
         began = time.thread_time()
         candidates = candidates_of(predictor, labelled, no_progress)
         seconds = time.thread_time() - began
-        ranked = best_of(candidates, rank_by_folds(kind, candidates, seed))
-        f1_at_5 = ranking_figures(ranked, labelled.labels, labelled.unknown)["F1@5"]
+        f1_at_5 = ranking_figures(
+            best_of(candidates, rank_by_folds(kind, candidates, seed)),
+            labelled.labels,
+            labelled.unknown,
+        )["F1@5"]
         measured.append(MeasuredBeam(beam_width, f1_at_5, seconds * 1e6 / labelled.n_rows))
         if number and f1_at_5 >= measured[0].f1_at_5 - LOSS_MAX:
             break

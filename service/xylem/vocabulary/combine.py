@@ -327,13 +327,16 @@ def unranked_parts(
     beam_width = BEAMS[0] if request.beam_width is None else request.beam_width
     parts = combined_parts(members, names, request.candidates, beam_width)
     if trained_on is not None:
-        labels = renumbered(trained_on, parts.labels).labels
-        parts = replace(parts, near=near_of(members[0], trained_on, labels, request.seed))
+        parts = replace(
+            parts,
+            near=near_of(
+                members[0], trained_on, renumbered(trained_on, parts.labels).labels, request.seed
+            ),
+        )
         if trained_on.sha256 != members[0].manifest.data.sha256:
-            member_name = members[0].manifest.full_name
             warning = (
-                f"{trained_on.source}, whose rows rank candidates, is not what {member_name} "
-                "was trained on"
+                f"{trained_on.source}, whose rows rank candidates, is not what "
+                f"{members[0].manifest.full_name} was trained on"
             )
             parts = replace(parts, warnings=[*parts.warnings, warning])
     return parts

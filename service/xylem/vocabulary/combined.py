@@ -147,10 +147,9 @@ def combined_parts(
     maps = []
     warnings = []
     for member in members:
-        member_labels = all_names(member.labels)
         ids = [
             NO_LABEL if name in retired else labels.setdefault(name, len(labels))
-            for name in member_labels
+            for name in all_names(member.labels)
         ]
         maps.append(np.array(ids, np.int32))
     n_kept = len(labels) - n_concepts
@@ -178,10 +177,9 @@ def combined_parts(
             names.concepts.placed(list(labels)), parameters, names.frequencies
         )
     proposing = Proposing(candidates, beam_width, n_named, n_concepts)
-    table = build_names(list(labels))
     return CombinedParts(
         members=members,
-        labels=table,
+        labels=build_names(list(labels)),
         maps=maps,
         counts=counts,
         n_rows=n_rows,

@@ -63,8 +63,9 @@ class Concepts(NamedTuple):
         broader, related = (
             _renumber_links(links, places, len(labels)) for links in (self.broader, self.related)
         )
-        owners = places[self.owners]
-        return self._replace(keys=list(labels), owners=owners, broader=broader, related=related)
+        return self._replace(
+            keys=list(labels), owners=places[self.owners], broader=broader, related=related
+        )
 
 
 def read_concepts(
@@ -178,9 +179,11 @@ def concepts_of(
 def _key(subject: Subject, key_kind: str) -> str:
     if key_kind == URI:
         return subject.uri
-    if key_kind == NOTATION:
-        return subject.notation or ""
-    return subject.names.get(key_kind.removeprefix(NAME), "")
+    return (
+        subject.notation or ""
+        if key_kind == NOTATION
+        else subject.names.get(key_kind.removeprefix(NAME), "")
+    )
 
 
 def _links(links_of_concepts: Iterable[Iterable[int]]) -> Lists:

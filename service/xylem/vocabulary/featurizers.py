@@ -23,8 +23,7 @@ def featurizer_of(model: Model) -> Featurizer:
     manifest = model.manifest
     if manifest.kind != COMBINED:
         return load_featurizer(manifest.features, model.arrays, manifest.n_features)
-    names = matcher_of(model)
-    combined = CombinedFeaturizer(members_of(model), names)
+    combined = CombinedFeaturizer(members_of(model), matcher_of(model))
     if combined.n_features != manifest.n_features:
         raise Corrupt("manifest.json: n_features", f"{combined.n_features}", manifest.n_features)
     return combined.alone or combined

@@ -100,8 +100,9 @@ def candidates_by_folds(
         ]
         parts = parts_of(fold_members, training)
         trial = parts.unranked(seed)
-        rows = renumbered(dataset.take(held_out), trial.labels)
-        labelled = labelled_dataset(rows, featurizer_of(trial))
+        labelled = labelled_dataset(
+            renumbered(dataset.take(held_out), trial.labels), featurizer_of(trial)
+        )
         if kind is not None:
             beams = beams or measure_beams(parts, labelled, kind, seed, on_progress)
             trial = with_beam(parts, beams[-1].beam_width).unranked(seed)
@@ -109,8 +110,11 @@ def candidates_by_folds(
         assert isinstance(predictor, CombinedPredictor)
         candidates = candidates_of(predictor, labelled, on_progress)
         # a member that was trained on fewer rows may list its labels in another order
-        ids = find_all(labels, all_names(trial.labels))
-        fold_candidates.append(candidates._replace(labels=ids[candidates.labels].astype(np.int32)))
+        fold_candidates.append(
+            candidates._replace(
+                labels=find_all(labels, all_names(trial.labels))[candidates.labels].astype(np.int32)
+            )
+        )
     on_progress("folds", len(folds), len(folds))
     ptr = offsets(np.concatenate([np.diff(part.ptr) for part in fold_candidates]))
     joined = [np.concatenate(arrays) for arrays in list(zip(*fold_candidates, strict=True))[1:]]

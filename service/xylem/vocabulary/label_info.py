@@ -47,14 +47,14 @@ def read_label_info(
         on_finding(finding)
     column = key_kind if key_kind in ("uri", "notation") else f"{NAME}{key_kind}"
     try:
-        subjects = with_added(vocabulary.subjects, added, key_kind)
-        return build_label_info(subjects, column, language)
+        return build_label_info(with_added(vocabulary.subjects, added, key_kind), column, language)
     except ValueError as error:
         if not isinstance(error, BadNames) or error.index is None:
             raise file.fault(None, str(error)) from None
         line = vocabulary.lines[error.index] if vocabulary.lines else None
-        subject_prefix = f"<{vocabulary.subjects[error.index].uri[:120]}>: "
-        raise file.fault(line, f"{subject_prefix}{error.fault}") from None
+        raise file.fault(
+            line, f"<{vocabulary.subjects[error.index].uri[:120]}>: {error.fault}"
+        ) from None
 
 
 NAMES_QUOTED = 3  # how many labels without a concept a finding names

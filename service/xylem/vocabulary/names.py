@@ -113,20 +113,21 @@ def build_names(
         "text_ptr": offsets(list(map(len, texts))),
         "texts": np.frombuffer(b"".join(texts), np.uint8),
     }
-    stops = group_of(STOPS, numbers.stops) if numbers.stops.n_names else {}
     return {
         **{f"{GROUP}/{name}": array for name, array in arrays.items()},
         **group_of(WORDS, build_table(words)),
-        **stops,
+        **(group_of(STOPS, numbers.stops) if numbers.stops.n_names else {}),
     }
 
 
 def _split_qualifier(text: str) -> tuple[str, str]:
     """Return a name without the brackets behind it, and the text within these brackets."""
     match = _QUALIFIER.search(text)
-    if match is None or not text[: match.start()].strip():
-        return text, ""
-    return text[: match.start()], match[1]
+    return (
+        (text, "")
+        if match is None or not text[: match.start()].strip()
+        else (text[: match.start()], match[1])
+    )
 
 
 def _text_counts(numbers: WordNumbers, frequencies: WordFrequencies | None) -> I64:

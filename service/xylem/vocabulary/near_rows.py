@@ -73,8 +73,12 @@ def near_of(
     Raises BadParameter for a member of dense rows, BadInput for instances of another kind.
     """
     check_rerank(member.manifest.link, member.manifest.trainer.name)
-    rows = featurizer_of(member).transform_dataset(dataset).without_tail()
-    return group_of(NEAR, draw_near_rows(rows, labels, seed))
+    return group_of(
+        NEAR,
+        draw_near_rows(
+            featurizer_of(member).transform_dataset(dataset).without_tail(), labels, seed
+        ),
+    )
 
 
 def near_or_not(
@@ -234,9 +238,9 @@ def _co_occurring_labels(labels: LabelRows) -> tuple[I64, I32, F32]:
     these. A share is n / (rows of the label + SMOOTHING), so that a single row says little.
     """
     voting = labels.take(np.flatnonzero(np.diff(labels.indptr) <= LABELS_MAX))
-    shape = (voting.n_rows, labels.n_labels)
     is_true = csr_array(
-        (np.ones(len(voting.indices), np.int32), voting.indices, voting.indptr), shape
+        (np.ones(len(voting.indices), np.int32), voting.indices, voting.indptr),
+        (voting.n_rows, labels.n_labels),
     )
     together = (is_true.T @ is_true).tocoo()
     counts = np.bincount(voting.indices, minlength=labels.n_labels)
@@ -249,8 +253,11 @@ def _co_occurring_labels(labels: LabelRows) -> tuple[I64, I32, F32]:
     order = _first_of_groups(label, order, OTHERS_MAX)
     order = order[np.lexsort((other[order], label[order]))]
     share = n[order] / (counts[label[order]] + SMOOTHING)
-    ptr = offsets(np.minimum(n_pairs, OTHERS_MAX))
-    return ptr, other[order].astype(np.int32), share.astype(np.float32)
+    return (
+        offsets(np.minimum(n_pairs, OTHERS_MAX)),
+        other[order].astype(np.int32),
+        share.astype(np.float32),
+    )
 
 
 ALIKE = 0.6  # rows with at least this cosine are similar

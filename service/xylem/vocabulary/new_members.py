@@ -57,8 +57,10 @@ def with_members(
     maps: list[I32] = []
     for number, member in enumerate(members):
         old_map = arrays[map_name(number)]
-        names = all_names(member.labels)[len(old_map) :]
-        further = [labels.setdefault(name, len(labels)) for name in names]
+        further = [
+            labels.setdefault(name, len(labels))
+            for name in all_names(member.labels)[len(old_map) :]
+        ]
         maps.append(np.append(old_map, further).astype(np.int32))
     table = build_names(list(labels))
     counts, n_rows = training_counts(members, maps, len(labels))
@@ -77,8 +79,11 @@ def with_members(
     if has_near(arrays):
         near = assemble_near(n_old, arrays)
         if first_rows is not None:
-            near_labels = _labels_in(table, members[0], first_rows[1])
-            near = draw_near_rows(first_rows[0].without_tail(), near_labels, manifest.seed)
+            near = draw_near_rows(
+                first_rows[0].without_tail(),
+                _labels_in(table, members[0], first_rows[1]),
+                manifest.seed,
+            )
         elif len(labels) > n_old:
             old_ids = np.arange(len(labels), dtype=np.int32)
             near = place_near(near, np.where(old_ids < n_old, old_ids, np.int32(-1)))
@@ -89,11 +94,14 @@ def with_members(
     calibration = {
         name: array for name, array in arrays.items() if name.startswith(f"{CALIBRATION}/")
     }
-    new_report = json_array(REPORT, {**read_report(arrays), **report})
     return replace(
         draft,
         data=manifest.data._replace(rows=n_rows),
-        extra={**draft.extra, **calibration, REPORT: new_report},
+        extra={
+            **draft.extra,
+            **calibration,
+            REPORT: json_array(REPORT, {**read_report(arrays), **report}),
+        },
     )
 
 

@@ -120,12 +120,17 @@ def set_vocabulary(
     old_calibration = {
         name: facts for name, facts in read_origin(model.arrays).items() if name == CALIBRATION
     }
-    provenance = {"parent": parent_of(manifest), "vocabulary": request.file.name}
-    origin = {**old_calibration, **provenance, **request.origin}
-    new_parameters = {**parameters, "by": key_kind, "language": language or ""}
+    origin = {
+        **old_calibration,
+        "parent": parent_of(manifest),
+        "vocabulary": request.file.name,
+        **request.origin,
+    }
     draft = replace(
         draft,
-        trainer=draft.trainer._replace(parameters=new_parameters),
+        trainer=draft.trainer._replace(
+            parameters={**parameters, "by": key_kind, "language": language or ""}
+        ),
         extra={**draft.extra, **origin_arrays(origin, request.made_for)},
         files=store.files_of(model, draft.extra),
     )
@@ -190,5 +195,9 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     retained_arrays = [
         name for name in arrays if name == REPORT or name.startswith(f"{CALIBRATION}/")
     ]
-    extra = {**draft.extra, **{name: arrays[name] for name in retained_arrays}}
-    return replace(draft, data=manifest.data, metrics=manifest.metrics, extra=extra)
+    return replace(
+        draft,
+        data=manifest.data,
+        metrics=manifest.metrics,
+        extra={**draft.extra, **{name: arrays[name] for name in retained_arrays}},
+    )

@@ -88,8 +88,12 @@ def candidates_of(
     on_progress("candidates", labelled.n_rows, labelled.n_rows)
     ptr = offsets(map(len, labels))
     joined = np.concatenate(labels)
-    are_true = mark_true(PredictedRows(ptr, joined), labelled.labels)
-    return Candidates(ptr, joined, np.concatenate(features), are_true)
+    return Candidates(
+        ptr,
+        joined,
+        np.concatenate(features),
+        mark_true(PredictedRows(ptr, joined), labelled.labels),
+    )
 
 
 def fit_ranker(kind: str, candidates: Candidates, rows: I64, seed: int) -> Ranker:
@@ -125,13 +129,14 @@ def _fit(kind: str, candidates: Candidates, rows: I64, seed: int) -> Any:
     is_large = len(candidates.ptr) > MANY_ROWS
     if kind == "boosted":
         options = _BOOSTED | (_BOOSTED_MANY_ROWS if is_large else {})
-        boosted = _sklearn("sklearn.ensemble").HistGradientBoostingClassifier
-        model = boosted(**options, random_state=seed)
+        model = _sklearn("sklearn.ensemble").HistGradientBoostingClassifier(
+            **options, random_state=seed
+        )
     else:
         linear = _sklearn("sklearn.linear_model").LogisticRegression
-        scaler = _sklearn("sklearn.preprocessing").StandardScaler
         model = _sklearn("sklearn.pipeline").make_pipeline(
-            scaler(), linear(max_iter=1000, random_state=seed)
+            _sklearn("sklearn.preprocessing").StandardScaler(),
+            linear(max_iter=1000, random_state=seed),
         )
     # one thread: on a busy machine several would wait for each other
     with _sklearn("threadpoolctl").threadpool_limits(1):
@@ -295,5 +300,7 @@ def ranking_figures(ranked: PredictedRows, labels: LabelRows, unknown: I32) -> d
 def best_of(candidates: Candidates, margins: F64) -> PredictedRows:
     """Return the first TOP candidates of each row by their margins, of equals the smaller label."""
     order = np.lexsort((candidates.labels, -margins, rows_of(candidates.ptr)))
-    counts = np.minimum(np.diff(candidates.ptr), TOP)
-    return PredictedRows(offsets(counts), candidates.labels[order[ranks_of(candidates.ptr) < TOP]])
+    return PredictedRows(
+        offsets(np.minimum(np.diff(candidates.ptr), TOP)),
+        candidates.labels[order[ranks_of(candidates.ptr) < TOP]],
+    )

@@ -61,11 +61,13 @@ def rerank(
     joined = folded.candidates
     on_progress("rerank", 0, 1)
     member = precisions(joined, -joined.features[:, 1].astype(np.float64))
-    ranked = precisions(joined, rank_by_folds("boosted", joined, seed))
-    report = gain_of(member, ranked, len(joined.ptr) - 1)
+    report = gain_of(
+        member, precisions(joined, rank_by_folds("boosted", joined, seed)), len(joined.ptr) - 1
+    )
     if report["kept"]:
-        ranker = fit_ranker("boosted", joined, np.arange(len(joined.ptr) - 1), seed)
-        combined = _parts(model_of(draft), dataset, seed).draft(ranker, draft.seed, {})
+        combined = _parts(model_of(draft), dataset, seed).draft(
+            fit_ranker("boosted", joined, np.arange(len(joined.ptr) - 1), seed), draft.seed, {}
+        )
         parameters: dict[str, Any] = {
             **combined.trainer.parameters,
             "members": [draft.trainer.name],
@@ -78,5 +80,7 @@ def rerank(
 def _parts(member: Model, dataset: Dataset, seed: int) -> CombinedParts:
     """Return the parts of a combination of one model, with near rows of its training rows."""
     near = near_of(member, dataset, dataset.labels, seed)
-    candidates = min(CANDIDATES, member.labels.n_names)
-    return replace(combined_parts([member], None, candidates, BEAM_WIDTH), near=near)
+    return replace(
+        combined_parts([member], None, min(CANDIDATES, member.labels.n_names), BEAM_WIDTH),
+        near=near,
+    )

@@ -98,8 +98,10 @@ def read_learning_rows(
     held_rows = [documents[key] for key in sorted(held_keys - blank)]
     learnt = [row for key, row in documents.items() if key not in held_keys and row.text.strip()]
     for number, count in enumerate(counts):
-        uses = {"learnt": learnt, "members": weak, "held_out": held_rows}
-        n_of = {use: sum(row.source == number for row in rows) for use, rows in uses.items()}
+        n_of = {
+            use: sum(row.source == number for row in rows)
+            for use, rows in {"learnt": learnt, "members": weak, "held_out": held_rows}.items()
+        }
         count.update(n_of, left_out=count["rows"] - sum(n_of.values()))
     return LearningRows(
         documents=learnt,

@@ -121,16 +121,17 @@ def prepare(
             return TextSource(request.data, context, on_progress)
         stream = DataStream(request.data, request.label_names, request.columns)
         featurizer = None if base is None else featurizer_of(base)
-        has_vectors = request.columns.has_vectors(request.data)
-        vectors = _vector_parameters(chosen, has_vectors=has_vectors)
+        vectors = _vector_parameters(chosen, has_vectors=request.columns.has_vectors(request.data))
         if vectors is not None and vectors.weight == "auto":
             raise BadParameter("vectors.weight: expected a number for a stream, found auto")
         return FileSource(
             stream, chosen.features, on_progress, featurizer, crew=crew, vectors=vectors
         )
-    if base is not None:
-        return rows_of_base(base, request.read(on_progress))
-    return prepare_in_memory(request, chosen, crew, on_progress, store)
+    return (
+        prepare_in_memory(request, chosen, crew, on_progress, store)
+        if base is None
+        else rows_of_base(base, request.read(on_progress))
+    )
 
 
 def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:

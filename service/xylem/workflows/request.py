@@ -90,9 +90,11 @@ class TrainRequest(DirectOptions):
 
     def chosen(self) -> "Chosen":
         """Return the parameters. Raises BadParameter, which lists everything that is wrong."""
-        if isinstance(self.parameters, Mapping):
-            return from_json(self.trainer, dict(self.parameters))
-        return parse(self.trainer, self.parameters)
+        return (
+            from_json(self.trainer, dict(self.parameters))
+            if isinstance(self.parameters, Mapping)
+            else parse(self.trainer, self.parameters)
+        )
 
     @contextmanager
     def crew(self) -> Iterator[Crew]:

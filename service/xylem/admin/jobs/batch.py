@@ -70,15 +70,19 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
         store = context.store
         limits = context.settings.limits
         denied = denied_by(store, job.model, str(request.version or DEFAULT_ALIAS))
-        is_tuned = request.threshold == TUNED
         served = open_named(
-            store, job.model, version, learning, limits, denied=denied, is_tuned=is_tuned
+            store,
+            job.model,
+            version,
+            learning,
+            limits,
+            denied=denied,
+            is_tuned=request.threshold == TUNED,
         )
-        answer = answers_of(served, request, limits)
         offset = _answer(
             context,
             data,
-            answer,
+            answers_of(served, request, limits),
             offset._replace(prints=prints),
             columns.for_version(served.featurizer.fields),
             rows_max=request.block_rows(limits),

@@ -125,8 +125,10 @@ def feedback_models(request: Mapping[str, Any]) -> list[str]:
 
 def models_of(model: str, request: Mapping[str, Any]) -> list[str]:
     """Return all models of a job: its own, and those that its checked request reads."""
-    references = [*request.get("members", ()), request.get("from") or model]
-    models = [reference.partition("@")[0] for reference in references]
+    models = [
+        reference.partition("@")[0]
+        for reference in [*request.get("members", ()), request.get("from") or model]
+    ]
     return [model, *feedback_models(request), *models]
 
 
@@ -134,8 +136,11 @@ def time_text(seconds: float | None) -> str | None:
     """Return a time as RFC 3339, in UTC, to the millisecond."""
     if seconds is None:
         return None
-    time = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 _SUBMIT_LOCK = 0x58796C4A6F  # PostgreSQL's advisory lock under which submissions take turns

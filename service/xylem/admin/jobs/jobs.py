@@ -187,17 +187,20 @@ class Jobs:
         """
         if idempotency_key is not None and not _KEY.fullmatch(idempotency_key):
             expected = f"1 to {IDEMPOTENCY_KEY_MAX} visible characters of ASCII"
-            n = len(idempotency_key)
             raise BadRequest(
-                f"idempotency key: expected {expected}, found {n} characters, or forbidden ones"
+                f"idempotency key: expected {expected}, found {len(idempotency_key)} characters, "
+                "or forbidden ones"
             )
         request_json = _request_json(request)
         digest = hashlib.sha256(f"{kind}\n{request_json}".encode()).hexdigest()
         with self._database.write() as connection:
             take_turns(connection)
-            same_key = select(JOBS).where(JOBS.c.idempotency_key == idempotency_key)
             earlier_row = (
-                None if idempotency_key is None else connection.execute(same_key).one_or_none()
+                None
+                if idempotency_key is None
+                else connection.execute(
+                    select(JOBS).where(JOBS.c.idempotency_key == idempotency_key)
+                ).one_or_none()
             )
             if earlier_row is not None:
                 if earlier_row.request_sha256 != digest:
@@ -266,8 +269,9 @@ class Jobs:
             query = query if value is None else query.where(JOBS.c[name] == value)
         with self._database.read() as connection:
             jobs = map(job_of, connection.execute(query if self._sender else query.limit(limit)))
-            seen = (job for job in jobs if self.sees(job.model, job.request))
-            return list(itertools.islice(seen, limit))
+            return list(
+                itertools.islice((job for job in jobs if self.sees(job.model, job.request)), limit)
+            )
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a job: at once if it waits; if it runs, its worker cancels it within seconds.

@@ -78,12 +78,12 @@ class Leases:
                 if row.cancel_asked:
                     end(connection, row.id, "cancelled")
                 elif row.attempts >= self._limits.job_attempts_max:
-                    cause = f"found that {row.attempts} workers died, the last one {row.worker}"
                     end(
                         connection,
                         row.id,
                         "failed",
-                        error=f"expected the job's worker to stay alive, {cause}",
+                        error="expected the job's worker to stay alive, found that "
+                        f"{row.attempts} workers died, the last one {row.worker}",
                         error_code="worker-died",
                     )
                 else:

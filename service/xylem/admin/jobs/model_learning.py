@@ -231,8 +231,9 @@ class ModelLearning(NamedTuple):
 
     def _store_concept(self, model: str, key: str, concept: Mapping[str, Any] | None) -> None:
         with self.database.write() as connection:
-            is_this = (CONCEPTS.c.model == model) & (CONCEPTS.c.key == key)
-            connection.execute(delete(CONCEPTS).where(is_this))
+            connection.execute(
+                delete(CONCEPTS).where((CONCEPTS.c.model == model) & (CONCEPTS.c.key == key))
+            )
             if concept is not None:
                 connection.execute(
                     insert(CONCEPTS).values(

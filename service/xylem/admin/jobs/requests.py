@@ -140,8 +140,9 @@ class TableFields(RequestModel):
             weight_column=self.weight_column,
         )
         vectors = [find(name) for name in self.vector_files]
-        files = [find(name) for name in self.data_files if vectors]
-        columns = columns.with_vectors(vectors, *files, column=self.vector_column)
+        columns = columns.with_vectors(
+            vectors, *[find(name) for name in self.data_files if vectors], column=self.vector_column
+        )
         # rows that a job writes anew, and those of feedback, have their vectors in this key
         return columns._replace(vector=VECTOR) if vectors else columns
 
@@ -188,8 +189,11 @@ class PublishingJob(TableFields):
     @property
     def data_files(self) -> list[str]:
         """Return the names of the data files."""
-        names = [source for source in self.sources if isinstance(source, str)]
-        return [*names, *self.further_files, *([self.valid_file] if self.valid_file else [])]
+        return [
+            *[source for source in self.sources if isinstance(source, str)],
+            *self.further_files,
+            *([self.valid_file] if self.valid_file else []),
+        ]
 
     @property
     def further_files(self) -> list[str]:

@@ -211,11 +211,14 @@ class Schedules:
             )
             # if the row has changed, another worker has run the schedule
             is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)
-            next_at = None if row.cron is None else next_time(row.cron, time_now)
             run = (
                 update(SCHEDULES)
                 .where(is_unchanged)
-                .values(runs=row.runs + 1, last_job=job.id, next_at=next_at)
+                .values(
+                    runs=row.runs + 1,
+                    last_job=job.id,
+                    next_at=None if row.cron is None else next_time(row.cron, time_now),
+                )
             )
             with self._database.write() as connection:
                 connection.execute(run.values(rows_after=newest))
@@ -250,8 +253,9 @@ def next_time(cron: str, start_time: float) -> float:
             f"expected a cron line of {_CRON_FIELDS} fields, found {cron_text}"
         ).with_path("cron")
     try:
-        start = datetime.datetime.fromtimestamp(start_time, datetime.UTC)
-        next_run: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
+        next_run: datetime.datetime = croniter(
+            cron, datetime.datetime.fromtimestamp(start_time, datetime.UTC)
+        ).get_next(datetime.datetime)
     except CroniterBadDateError:
         raise BadRequest(
             f"expected a cron line with a time that comes, found {cron_text}, which never does"

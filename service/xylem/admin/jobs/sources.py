@@ -110,9 +110,9 @@ def join_sources(
     BadData if there is no feedback.
     """
     rows = FeedbackRows(context.database, context.settings)
-    members = request.members if isinstance(request, CombineJob) else []
     learnt = [
-        learnt_feedback(context.store.open(*parse_named(member)).arrays) for member in members
+        learnt_feedback(context.store.open(*parse_named(member)).arrays)
+        for member in (request.members if isinstance(request, CombineJob) else [])
     ]
     share = request.valid.feedback if isinstance(request.valid, HeldOutFeedback) else 0.0
     names = [

@@ -176,9 +176,11 @@ def _rule(request: PublishingJob) -> PromotionRule | None:
     With a rule that has no alias, no alias moves. If the thresholds of a version must still be
     tuned, or copied from the version that it continues, `latest` moves only after that.
     """
-    if request.promotion is None and (request.thresholds is not None or request.goes_on):
-        return PromotionRule()
-    return request.promotion
+    return (
+        PromotionRule()
+        if request.promotion is None and (request.thresholds is not None or request.goes_on)
+        else request.promotion
+    )
 
 
 def _published(context: JobContext) -> Manifest | None:
@@ -220,8 +222,11 @@ def _read_rows(context: JobContext, files: WatchedFiles, request: PublishingJob)
         raise BadParameter("join_rows: expected one file without split, found others")
     columns_of_version = columns
     for name, reference in map(parse_named, reversed(request.bases)):
-        manifest = context.store.manifest(name, context.store.resolve(name, reference))
-        columns_of_version = columns_of_version.for_version(TextFields.of_options(manifest.fields))
+        columns_of_version = columns_of_version.for_version(
+            TextFields.of_options(
+                context.store.manifest(name, context.store.resolve(name, reference)).fields
+            )
+        )
     if isinstance(request.data, str):
         data = files.find(request.data)
     else:

@@ -102,16 +102,14 @@ class Worker:
             directory = make_directory(self.settings.store, job.id)
             job_log = BoundedLog(directory, self.settings.limits.job_log_bytes_max)
             _write(job_log, "started", attempt=job.attempts, worker=self.name)
-            renew = partial(self._renew, claim)
-            module = self.module
             process = JobProcess(
                 claim=claim,
                 settings=self.settings,
                 directory=directory,
                 log=job_log,
-                tell=renew,
+                tell=partial(self._renew, claim),
                 on_phase=span.note,
-                module=module,
+                module=self.module,
             )
             outcome = process.run(stopping)
             _write(job_log, outcome.end, detail=outcome.error)

@@ -94,8 +94,10 @@ def _labels_of(
     names = set(alias.denied).intersection(items)
     if len(names) == len(set(items)):
         return names
-    versions = alias.versions if with_split else (alias.version,)
-    tables = [store.open(model, version).labels for version in versions]
+    tables = [
+        store.open(model, version).labels
+        for version in (alias.versions if with_split else (alias.version,))
+    ]
     texts = [item for item in items if isinstance(item, str)]
     names.update(*(set(texts).difference(unknown_in(table, texts)) for table in tables))
     new_items = sorted(set(items) - names, key=str)

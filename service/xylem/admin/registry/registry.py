@@ -130,15 +130,17 @@ class Registry:
         self.check_own()
         place = f"{model}@{version}"
         if version not in self._store.versions(model):
-            last = self._store.last_version(model)
-            if thresholds and version <= last and self._forget(model, (version,), place):
+            if (
+                thresholds
+                and version <= self._store.last_version(model)
+                and self._forget(model, (version,), place)
+            ):
                 return Removal(model, (), (), True)
             self._store.resolve(model, version)  # raises NotFound, which names what is missing
         users = self._store.users_of(model, version)
         is_canary_or_shadow = not all(map(is_alias, users))  # such as "canary of ALIAS"
         if LATEST in users or is_canary_or_shadow or (users and not with_aliases):
-            users_text = ", ".join(users)
-            raise VersionInUse(f"{place}: expected no alias to name it, found {users_text}")
+            raise VersionInUse(f"{place}: expected no alias to name it, found {', '.join(users)}")
         for alias in users:
             self.delete_alias(model, alias, cause)
         self._store.delete(model, version)
@@ -216,10 +218,11 @@ class Registry:
                     for table in (FEEDBACK_ROWS, CONCEPTS):
                         connection.execute(delete(table).where(table.c.model == model))
             with self._database.read() as connection:
-                query = select(VERSIONS.c.version).where(VERSIONS.c.model == model)
                 tuned_versions = [
                     version
-                    for version in connection.execute(query).scalars()
+                    for version in connection.execute(
+                        select(VERSIONS.c.version).where(VERSIONS.c.model == model)
+                    ).scalars()
                     if version in versions
                 ]
             if tuned_versions:

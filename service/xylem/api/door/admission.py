@@ -108,9 +108,8 @@ def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
             media.strip() not in allowed
             or parameters.replace(b" ", b"").replace(b'"', b"") not in _UTF8
         ):
-            expected = b" or ".join(sorted(allowed)).decode()
             raise UnsupportedMediaType(
-                f"Content-Type: expected {expected}, in UTF-8, "
+                f"Content-Type: expected {b' or '.join(sorted(allowed)).decode()}, in UTF-8, "
                 f"found {ascii(content_type.decode('latin-1'))[:100]}"
             )
 

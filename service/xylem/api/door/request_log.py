@@ -119,9 +119,11 @@ class RequestLog:
         sampled.
         """
         request_id = new_request_id() if headers.request_id is None else headers.request_id.decode()
-        if self.tracer is None or path in ALWAYS:
-            return request_id, None
-        return request_id, self.tracer.begin(headers.traceparent, headers.tracestate)
+        return (
+            (request_id, None)
+            if self.tracer is None or path in ALWAYS
+            else (request_id, self.tracer.begin(headers.traceparent, headers.tracestate))
+        )
 
     def end(
         self,

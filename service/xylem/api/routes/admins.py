@@ -99,9 +99,11 @@ def row_sender(request: Request, services: Services, model: str) -> str | None:
 
     It is empty if the request has no key.
     """
-    if not services.learning.rows.is_on:
-        return None
-    return services.ring.row_sender(_authorization(request), model)
+    return (
+        services.ring.row_sender(_authorization(request), model)
+        if services.learning.rows.is_on
+        else None
+    )
 
 
 class RawRoute(APIRoute):

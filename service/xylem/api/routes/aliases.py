@@ -31,26 +31,6 @@ from xylem_store import (
 
 router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}/aliases/{alias}")
 
-_Canary = Annotated[
-    CanaryRequest,
-    json_body(
-        CanaryRequest,
-        {
-            "version": 4,
-            "weight": 0.1,
-            "stable_weight": 0.9,
-            "reason": "a tenth of the users first",
-        },
-    ),
-]
-_Shadow = Annotated[
-    ShadowRequest,
-    json_body(ShadowRequest, {"version": 5, "share": 0.25, "reason": "does it answer alike?"}),
-]
-_Denied = Annotated[
-    DeniedRequest, json_body(DeniedRequest, {"labels": ["role::program"], "reason": "retired"})
-]
-
 
 async def _split(
     services: Services, model: str, alias: str, change: Change, cause: Cause
@@ -85,7 +65,22 @@ async def _deny(
 
 @router.put("/canary", summary="Have a version answer a part of the requests to an alias")
 async def put_canary(
-    model: ModelName, alias: str, body: _Canary, request: Request, services: Wired
+    model: ModelName,
+    alias: str,
+    body: Annotated[
+        CanaryRequest,
+        json_body(
+            CanaryRequest,
+            {
+                "version": 4,
+                "weight": 0.1,
+                "stable_weight": 0.9,
+                "reason": "a tenth of the users first",
+            },
+        ),
+    ],
+    request: Request,
+    services: Wired,
 ) -> SplitChanged:
     """The canary version answers a part of the requests from now on.
 
@@ -111,7 +106,14 @@ async def end_canary(
 
 @router.put("/shadow", summary="Have a version answer copies of an alias's requests")
 async def put_shadow(
-    model: ModelName, alias: str, body: _Shadow, request: Request, services: Wired
+    model: ModelName,
+    alias: str,
+    body: Annotated[
+        ShadowRequest,
+        json_body(ShadowRequest, {"version": 5, "share": 0.25, "reason": "does it answer alike?"}),
+    ],
+    request: Request,
+    services: Wired,
 ) -> SplitChanged:
     """The answers of the shadow version are counted in `/metrics`, and never returned.
 
@@ -149,7 +151,13 @@ async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDen
 
 @router.put("/denied", summary="Deny labels in the answers of an alias")
 async def put_denied(
-    model: ModelName, alias: str, body: _Denied, request: Request, services: Wired
+    model: ModelName,
+    alias: str,
+    body: Annotated[
+        DeniedRequest, json_body(DeniedRequest, {"labels": ["role::program"], "reason": "retired"})
+    ],
+    request: Request,
+    services: Wired,
 ) -> AliasDenied:
     """Replaces the list of denied labels.
 

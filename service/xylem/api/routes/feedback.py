@@ -37,7 +37,6 @@ router = router_of("feedback", "feedback", RawRoute)
 admin_router = router_of("feedback", "admin", AuditedRoute, "/v1/admin/models/{model}")
 
 _EVENT = {"event_id": "order-7", "instance": {"text": "a text editor"}, "labels": ["role::program"]}
-_DeleteRows = Annotated[DeleteRowsRequest, json_body(DeleteRowsRequest, {"event_ids": ["order-7"]})]
 _DESCRIPTION = "What became of each event, in their order"
 
 
@@ -159,7 +158,11 @@ async def export_feedback_rows(
 @admin_router.post(
     "/feedback-rows/delete", summary="Remove rows of feedback: of some events, of a day or of a key"
 )
-async def delete_feedback_rows(model: ModelName, body: _DeleteRows, services: Wired) -> RowsDeleted:
+async def delete_feedback_rows(
+    model: ModelName,
+    body: Annotated[DeleteRowsRequest, json_body(DeleteRowsRequest, {"event_ids": ["order-7"]})],
+    services: Wired,
+) -> RowsDeleted:
     """When the answer comes, the rows have been deleted from the database.
 
     Versions that were trained on them stay.

@@ -25,14 +25,6 @@ from xylem.api.schemas.registry import (
 from xylem.base import AccessKeys, Unavailable, parse_scopes
 
 router = router_of("keys", "admin", AuditedRoute, "/v1/admin")
-_CreateKey = Annotated[
-    CreateKeyRequest,
-    json_body(
-        CreateKeyRequest,
-        {"name": "shop", "scopes": ["predict", "feedback"], "models": ["shop-*"]},
-    ),
-]
-_RotateKey = Annotated[RotateKeyRequest, json_body(RotateKeyRequest, {"overlap_seconds": 86400})]
 
 
 @router.get("/keys", summary="All keys")
@@ -50,7 +42,16 @@ async def list_keys(services: Wired) -> KeyList:
 
 
 @router.post("/keys", summary="Make a key")
-async def create_key(body: _CreateKey, services: Wired) -> NewKey:
+async def create_key(
+    body: Annotated[
+        CreateKeyRequest,
+        json_body(
+            CreateKeyRequest,
+            {"name": "shop", "scopes": ["predict", "feedback"], "models": ["shop-*"]},
+        ),
+    ],
+    services: Wired,
+) -> NewKey:
     """Only this answer contains the text of the key.
 
     All servers accept the key within two seconds.
@@ -68,7 +69,11 @@ async def create_key(body: _CreateKey, services: Wired) -> NewKey:
 
 
 @router.post("/keys/{key}/rotate", summary="Make the next key of the same name and scopes")
-async def rotate_key(key: str, body: _RotateKey, services: Wired) -> NewKey:
+async def rotate_key(
+    key: str,
+    body: Annotated[RotateKeyRequest, json_body(RotateKeyRequest, {"overlap_seconds": 86400})],
+    services: Wired,
+) -> NewKey:
     """The old key stays valid during the overlap."""
     new_key = await _change(
         services, AccessKeys.rotate, key, body.overlap_seconds, body.lifetime_seconds

@@ -33,13 +33,6 @@ from xylem.base import BadData, LimitExceeded, Unavailable
 from xylem_store import AliasChange, Cause, Corrupt, spool_archive
 
 router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}")
-_Promote = Annotated[
-    PromoteRequest,
-    json_body(PromoteRequest, {"version": 3, "alias": "latest", "reason": "better"}),
-]
-_Rollback = Annotated[RollbackRequest, json_body(RollbackRequest, {"alias": "latest", "to": None})]
-_DeleteModel = Annotated[DeleteModelQuery, query_of(DeleteModelQuery)]
-_DeleteVersion = Annotated[DeleteVersionQuery, query_of(DeleteVersionQuery)]
 
 
 def cause_of(request: Request, why: str = "") -> Cause:
@@ -60,7 +53,13 @@ async def _remove(services: Services, call: Callable[..., Removal], *arguments: 
 
 @router.post("/promote", summary="Make an alias name a version")
 async def promote(
-    model: ModelName, body: _Promote, request: Request, services: Wired
+    model: ModelName,
+    body: Annotated[
+        PromoteRequest,
+        json_body(PromoteRequest, {"version": 3, "alias": "latest", "reason": "better"}),
+    ],
+    request: Request,
+    services: Wired,
 ) -> AliasMoved:
     """The whole version is verified first.
 
@@ -78,7 +77,10 @@ async def promote(
 
 @router.post("/rollback", summary="Move an alias back to a version that it named before")
 async def rollback(
-    model: ModelName, body: _Rollback, request: Request, services: Wired
+    model: ModelName,
+    body: Annotated[RollbackRequest, json_body(RollbackRequest, {"alias": "latest", "to": None})],
+    request: Request,
+    services: Wired,
 ) -> AliasMoved:
     """Moves the alias one step back in its history, or to the version that you name."""
     return await _move(
@@ -93,7 +95,10 @@ async def rollback(
 
 @router.delete("", summary="Delete a model")
 async def delete_model(
-    model: ModelName, query: _DeleteModel, request: Request, services: Wired
+    model: ModelName,
+    query: Annotated[DeleteModelQuery, query_of(DeleteModelQuery)],
+    request: Request,
+    services: Wired,
 ) -> Removed:
     """Deletes its versions, aliases, thresholds and rows of feedback.
 
@@ -109,7 +114,11 @@ async def delete_model(
 
 @router.delete("/versions/{version}", summary="Delete a version")
 async def delete_version(
-    model: ModelName, version: VersionPath, query: _DeleteVersion, request: Request, services: Wired
+    model: ModelName,
+    version: VersionPath,
+    query: Annotated[DeleteVersionQuery, query_of(DeleteVersionQuery)],
+    request: Request,
+    services: Wired,
 ) -> Removed:
     """The request is refused if an alias names the version.
 

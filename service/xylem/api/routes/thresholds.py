@@ -37,7 +37,6 @@ from xylem.thresholds import ThresholdDatabase, take_shadow
 router = router_of("thresholds", "predict", RawRoute)
 admin_router = router_of("thresholds", "admin", AuditedRoute, "/v1/admin/models/{model}/thresholds")
 
-_Restore = Annotated[RestoreRequest, json_body(RestoreRequest, {"epoch": 41})]
 _Candidate = Annotated[CandidateRequest, json_body(CandidateRequest, {})]
 _TUNING = "threshold-tuning"  # the kind of the jobs that tune
 
@@ -67,7 +66,11 @@ async def thresholds(request: Request, services: Wired) -> Response:
 
 
 @admin_router.post("/restore", summary="Restore the thresholds of an earlier epoch")
-async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) -> ThresholdChange:
+async def restore_thresholds(
+    model: ModelName,
+    body: Annotated[RestoreRequest, json_body(RestoreRequest, {"epoch": 41})],
+    services: Wired,
+) -> ThresholdChange:
     """Restores the thresholds of an epoch. Without a version, those of `latest` are restored."""
     return await _change(
         model, body, services, ThresholdDatabase(services.learning.database).restore, body.epoch

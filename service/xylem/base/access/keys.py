@@ -347,9 +347,11 @@ def ensure_admin_key(database: Database) -> str | None:
     with database.write() as connection:
         if connection.dialect.name == "postgresql":  # SQLite has only one writer at a time anyway
             connection.exec_driver_sql(f"LOCK TABLE {ACCESS_KEYS.name} IN SHARE ROW EXCLUSIVE MODE")
-        if _has_admin_key(connection):
-            return None
-        return add_key(connection, FIRST_KEY_NAME, frozenset({AccessScope.ADMIN}), None).text
+        return (
+            None
+            if _has_admin_key(connection)
+            else add_key(connection, FIRST_KEY_NAME, frozenset({AccessScope.ADMIN}), None).text
+        )
 
 
 def _has_admin_key(connection: Connection) -> bool:

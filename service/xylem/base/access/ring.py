@@ -245,9 +245,11 @@ class KeyRing:
         if authorization is None or key_id == ENVIRONMENT.key_id:
             return "" if authorization is None else ENVIRONMENT.name
         holder = self._keys.get((key_id or "").encode())
-        if holder is None or {model, ALL_MODELS} & set(holder.key.no_rows):
-            return None
-        return holder.principal.name
+        return (
+            None
+            if holder is None or {model, ALL_MODELS} & set(holder.key.no_rows)
+            else holder.principal.name
+        )
 
     def key_id(self, authorization: bytes | None) -> str | None:
         """Return the id of the key in a header, in force or not; None if the header has no key."""

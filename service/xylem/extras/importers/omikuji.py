@@ -133,9 +133,9 @@ class _Reader:
         major = int(self._data[self.offset]) >> 5 if size else None
         if major == _FLOAT:
             return self._floats(size)
-        if major == _UINT:
-            return self._integers(size)
-        return [self.item(nested + 1) for _ in range(size)]
+        return (
+            self._integers(size) if major == _UINT else [self.item(nested + 1) for _ in range(size)]
+        )
 
     def _arguments(self, n: int) -> tuple[I64, U8]:
         """Return the arguments of the next n items and their sizes in bytes."""

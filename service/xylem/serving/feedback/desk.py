@@ -91,10 +91,12 @@ class StoredRows(NamedTuple):
 
         Raises BadRequest, LimitExceeded.
         """
-        choice = {"event_ids": event_ids, "day": day, "key": key}
-        request = validated(choice, DeleteRowsRequest, self.limits)
-        keys = event_keys(model, request.event_ids or ())
-        n = self.rows.forget(model, keys, request.midnight, request.key)
+        request = validated(
+            {"event_ids": event_ids, "day": day, "key": key}, DeleteRowsRequest, self.limits
+        )
+        n = self.rows.forget(
+            model, event_keys(model, request.event_ids or ()), request.midnight, request.key
+        )
         if not n:
             self.store.resolve(model)
         return {"model": model, "deleted": n}

@@ -78,9 +78,11 @@ class DeleteRowsRequest(RequestModel):
 
         Raises ValueError if it is no day.
         """
-        if self.day is None:
-            return None
-        return datetime.strptime(self.day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+        return (
+            None
+            if self.day is None
+            else datetime.strptime(self.day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+        )
 
 
 # The body of a feedback request: events, or one event.

@@ -71,6 +71,8 @@ def text_rows_of_lines(
     if len(data) > _BYTES_MAX:
         return None
     texts = featurizer.body_texts(len(lines), len(data), text_bytes_max)
-    if not len(texts.ready) or not read_text_lines(data, handle_of(texts)):
-        return None
-    return featurizer.rows_of_read(texts, len(lines))
+    return (
+        None
+        if not len(texts.ready) or not read_text_lines(data, handle_of(texts))
+        else featurizer.rows_of_read(texts, len(lines))
+    )

@@ -203,9 +203,12 @@ class FeedbackWriter:
                     )
                     counting.log()
                     # not strict: events that are not stored as rows have no lines
-                    lines = zip(events.keys, events.lines, results, strict=False)
                     training_rows = {
-                        key: line for key, line, result in lines if line and result == "applied"
+                        key: line
+                        for key, line, result in zip(
+                            events.keys, events.lines, results, strict=False
+                        )
+                        if line and result == "applied"
                     }
                     add_rows(connection, live.model, training_rows)
             except BaseException:

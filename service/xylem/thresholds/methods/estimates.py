@@ -50,8 +50,11 @@ class EstimateKeeper:
         """Add the estimates of further rows: all labels whose score reaches the present `floor`."""
         self._parts.append(SparseRows(ptr, labels, scores, 1))
         while sum(len(part.values) for part in self._parts) > self._max:
-            all_scores = np.concatenate([part.values for part in self._parts])
-            cut = np.nextafter(np.median(all_scores), np.float32(np.inf), dtype=np.float32)
+            cut = np.nextafter(
+                np.median(np.concatenate([part.values for part in self._parts])),
+                np.float32(np.inf),
+                dtype=np.float32,
+            )
             self.floor = np.maximum(self.floor, cut)
             for i, part in enumerate(self._parts):
                 passes = part.values >= cut

@@ -121,9 +121,11 @@ def start_for(link: Link, arrays: Mapping[str, NDArray[Any]], n_rows: int) -> St
         return Start()
     power = RERANKED_POWER if has_rerank(arrays) else POWERS[link]
     counts = arrays.get(LABEL_COUNTS)
-    if link != "softmax" or counts is None or n_rows == 0:
-        return Start(power=power)
-    return Start(power=power, scale=float(np.clip(counts.sum() / n_rows, 1.0, SCALE_MAX)))
+    return (
+        Start(power=power)
+        if link != "softmax" or counts is None or n_rows == 0
+        else Start(power=power, scale=float(np.clip(counts.sum() / n_rows, 1.0, SCALE_MAX)))
+    )
 
 
 def check_start(start: Start) -> Start:

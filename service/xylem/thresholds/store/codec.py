@@ -134,8 +134,13 @@ def encode_state(tuned: Tuned) -> bytes:
         "sums": tuned.aim.sums.tolist(),
     }
     counts = b"".join(counter.astype("<i8").tobytes() for counter in tuned.counters)
-    packed = zlib.compress(tuned.thresholds.astype("<f4").tobytes() + counts, 1)
-    return b"\n".join((_FORMAT, json.dumps(head).encode(), packed))
+    return b"\n".join(
+        (
+            _FORMAT,
+            json.dumps(head).encode(),
+            zlib.compress(tuned.thresholds.astype("<f4").tobytes() + counts, 1),
+        )
+    )
 
 
 def decode_state(data: bytes) -> Tuned:

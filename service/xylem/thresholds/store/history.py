@@ -59,9 +59,11 @@ def label_history(
         for point in find_points(connection, head, label, n_labels)
     }
     points = [points_by_epoch[epoch] for epoch in sorted(points_by_epoch)]
-    if len(points) <= POINTS_MAX:
-        return points
-    return [points[i] for i in np.linspace(0, len(points) - 1, POINTS_MAX).astype(int).tolist()]
+    return (
+        points
+        if len(points) <= POINTS_MAX
+        else [points[i] for i in np.linspace(0, len(points) - 1, POINTS_MAX).astype(int).tolist()]
+    )
 
 
 def _checkpoint_points(

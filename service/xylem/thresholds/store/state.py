@@ -254,9 +254,11 @@ def deltas_of(change: Change, n_labels: int) -> Deltas | None:
     """Return the changes to the thresholds in force; None if the change was no feedback."""
     if change.kind == SCORED:
         return scored_of(change, n_labels).served
-    if change.kind != FEEDBACK:
-        return None
-    return decode_deltas(change.payload, n_labels)._replace(sums=decode_sums(change.sums)[0])
+    return (
+        None
+        if change.kind != FEEDBACK
+        else decode_deltas(change.payload, n_labels)._replace(sums=decode_sums(change.sums)[0])
+    )
 
 
 def scored_of(change: Change, n_labels: int) -> Scored:
@@ -320,8 +322,13 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     oldest = states[:CHECKPOINTS_MAX][-1].epoch
     regular = [checkpoint.epoch for checkpoint in states if checkpoint.kind == REGULAR]
     log_start = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
-    shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
-    log_start = min(log_start, *connection.execute(shadowed).scalars(), head.epoch)
+    log_start = min(
+        log_start,
+        *connection.execute(
+            select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
+        ).scalars(),
+        head.epoch,
+    )
     connection.execute(
         delete(CHECKPOINTS).where(CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest)
     )
