@@ -50,7 +50,7 @@ FirstName = Annotated[
 
 def read_vocabulary(
     file: Path, by: str = BY_URI, language: str | None = None, *, first_name: bool = False
-) -> LabelInfo:
+) -> "LabelInfo":
     """Read a vocabulary as label info, and complain of what is doubtful in it."""
     from xylem.vocabulary import read_label_info
 
