@@ -15,7 +15,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from numpy.typing import NDArray
 
@@ -45,10 +45,10 @@ class EncoderArrays(NamedTuple):
     model: U8
     tokenizer: U8
 
-    @staticmethod
-    def among(arrays: Mapping[str, NDArray[Any]]) -> "EncoderArrays":
+    @classmethod
+    def among(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Return the arrays of the encoder among those of a version. Raises Corrupt."""
-        return EncoderArrays(*(take(arrays, name, "uint8", (None,)) for name in ENCODER_NAMES))
+        return cls(*(take(arrays, name, "uint8", (None,)) for name in ENCODER_NAMES))
 
     @property
     def by_name(self) -> dict[str, NDArray[Any]]:

@@ -4,6 +4,8 @@ import shlex
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Self
 
+from xylem.base.errors import BadData
+
 
 class RowPlace(NamedTuple):
     """A row, as a user finds it.
@@ -84,6 +86,12 @@ class DataReport(NamedTuple):
     without_fields: dict[str, int]
     weight: float | None = None
 
+    def note(self, finding: Finding, *, strict: bool = False) -> None:
+        """Add a finding of a workflow. Raises BadData if findings are refused."""
+        self.findings.append(finding)
+        if strict:
+            raise BadData(f"{self.source}: {finding}")
+
     def as_json(self) -> dict[str, Any]:
         """Return the keys of `data` in reports."""
         return {
@@ -103,8 +111,8 @@ class DataReport(NamedTuple):
             "without_fields": self.without_fields,
         }
 
-    @staticmethod
-    def result_of(reports: "Iterable[DataReport | None]") -> dict[str, Any]:
+    @classmethod
+    def result_of(cls, reports: Iterable[Self | None]) -> dict[str, Any]:
         """Return `data` of the first report, and the `findings` of all, for a result."""
         counted = [report for report in reports if report is not None]
         return (

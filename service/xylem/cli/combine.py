@@ -8,6 +8,7 @@ from typer import Option
 
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import (
+    complain,
     mebibytes,
     print_facts,
     print_json,
@@ -201,6 +202,8 @@ def vocabulary(
     report = set_vocabulary(
         model_store, name, reference, VocabularyRequest(file, language, by, first_name, added=added)
     )
+    for finding in report.findings:
+        complain(f"warning: {file.name}: {finding['message']} ({finding['code']})")
     print_result(
         json,
         f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "

@@ -7,6 +7,7 @@ from typer import Argument, Option, Typer
 
 from xylem.base import BadInput, BadParameter
 from xylem.cli.console import (
+    complain,
     print_facts,
     print_json,
     print_line,
@@ -19,6 +20,7 @@ from xylem.cli.places import open_model, store_at
 
 if TYPE_CHECKING:
     from xylem.workflows import Attached
+    from xylem_store import LabelInfo
 
 
 app = Typer(help="Labels of a version: a part of `xylem models`.")
@@ -44,6 +46,21 @@ FirstName = Annotated[
         "further names.",
     ),
 ]
+
+
+def read_vocabulary(
+    file: Path, by: str = BY_URI, language: str | None = None, *, first_name: bool = False
+) -> "LabelInfo":
+    """Read a vocabulary as label info, and complain of what is doubtful in it."""
+    from xylem.vocabulary import read_label_info
+
+    return read_label_info(
+        file,
+        by,
+        language,
+        first_name=first_name,
+        on_finding=lambda finding: complain(f"warning: {file.name}: {finding}"),
+    )
 
 
 @app.command("label-info")
@@ -73,7 +90,6 @@ def label_info(
 
     Label info belongs to the model and all its versions. Running servers follow without a restart.
     """
-    from xylem.vocabulary import read_label_info
     from xylem.workflows import attach_label_info, attached_info
 
     model_store = store_at(store)
@@ -89,12 +105,8 @@ def label_info(
         )
     elif file is not None:
         model_store.resolve(model)  # before a long file is read
-        _print(
-            attach_label_info(
-                model_store, model, read_label_info(file, by, language, first_name=first_name)
-            ),
-            json,
-        )
+        read_info = read_vocabulary(file, by, language, first_name=first_name)
+        _print(attach_label_info(model_store, model, read_info), json)
     else:
         model_store.resolve(model)
         info = model_store.label_info(model)

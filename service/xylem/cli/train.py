@@ -12,6 +12,7 @@ from typer import Argument, Option, echo
 from xylem.base import file_path, n_threads, opened_database, ready_database
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import mebibytes, print_facts, print_json, print_summary, progress
+from xylem.cli.labels import read_vocabulary
 from xylem.cli.options import (
     DEFAULT_STORE,
     TRAINER_NAMES,
@@ -106,8 +107,7 @@ def train(
     """
     from xylem.datasets import STDIN
     from xylem.trainers import trainer as find_trainer
-    from xylem.vocabulary import read_label_info
-    from xylem.workflows import TrainRequest, train_and_publish, with_label_info
+    from xylem.workflows import TrainRequest, train_and_publish
 
     request = TrainRequest(
         **dict(options),
@@ -121,16 +121,14 @@ def train(
         steps=store / STEPS_DIR / new.model if options.ray is not None or options.resume else None,
     )
     model_store = store_to_publish(store, f"xylem train {trainer}")
-    info = None if new.label_info is None else read_label_info(new.label_info)
+    info = None if new.label_info is None else read_vocabulary(new.label_info)
     with (
         _threshold_database(model_store, options.thresholds) as threshold_database,
         progress(json) as show,
     ):
         if data == STDIN and find_trainer(trainer).reads == "once":
             echo(_FROM_STDIN, err=True)
-        report = train_and_publish(model_store, new.model, request, show, threshold_database)
-    if info is not None:
-        report = with_label_info(model_store, report, info)
+        report = train_and_publish(model_store, new.model, request, show, threshold_database, info)
     if options.base is not None:
         make_latest(model_store, report)
     print_report(report, store, json)

@@ -27,7 +27,6 @@ from .reader import read_texts as read_texts
 from .sparse_text import read_label_names as read_label_names
 from .stream import DataFile as DataFile
 from .stream import open_unpacked as open_unpacked
-from .subjects import SubjectList as SubjectList
 from .subjects import read_subjects as read_subjects
 from .subjects import tidy as tidy
 from .tables import TableLines as TableLines

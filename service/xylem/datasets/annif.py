@@ -194,7 +194,8 @@ def fasttext_lines(file: DataFile) -> Iterator[TextRow]:
             raise file.fault(
                 number, f"expected the name of a label after {FASTTEXT_LABEL}, found none"
             )
-        labels = [word.removeprefix(mark).decode() for word in words if word.startswith(mark)]
         yield TextRow(
-            number, b" ".join(word for word in words if not word.startswith(mark)).decode(), labels
+            number,
+            b" ".join(word for word in words if not word.startswith(mark)).decode(),
+            [word.removeprefix(mark).decode() for word in words if word.startswith(mark)],
         )

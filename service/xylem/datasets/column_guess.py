@@ -209,10 +209,15 @@ def _named_labels(sample: _Sample, columns: TableColumns) -> str:
     names = {name.lower(): name for name in sample.cells}
     for lowercase in LABELS:
         name = names.get(lowercase, "")
-        if name and name not in columns.names_without_labels:
-            values = _values(name, sample.cells[name], NAMED_WORDS_MAX)
-            if lowercase in (DEFAULT_LABELS, URIS) or values:
-                return name
+        if (
+            name
+            and name not in columns.names_without_labels
+            and (
+                lowercase in (DEFAULT_LABELS, URIS)
+                or _values(name, sample.cells[name], NAMED_WORDS_MAX)
+            )
+        ):
+            return name
     return ""
 
 

@@ -354,5 +354,26 @@ NEVER_ANSWERED = Finding(
     "Measure on rows without these labels, allow them, or train on rows that have them",
 )
 
-# The findings of workflows, by their codes.
-WORKFLOW_FINDINGS = {finding.code: finding for finding in (REPEATED_ROWS, NEVER_ANSWERED)}
+WITHOUT_CONCEPT = Finding(
+    "labels-without-concept",
+    "warning",
+    "expected labels that are concepts of the vocabulary, found {n:,} of {n_labels:,} that are "
+    "none, as {names}: answers have no names for them",
+    None,
+    "Write labels as the vocabulary has them; --by says whether they are URIs, notations or names",
+)
+
+WITHOUT_TYPE = Finding(
+    "concepts-without-type",
+    "warning",
+    "expected resources of type skos:Concept, found {n:,} of {n_concepts:,} that have a "
+    "skos:prefLabel and no type, as <{uri:.120}>: they were read as concepts",
+    None,
+    "Give concepts the type skos:Concept, and other resources another type",
+)
+
+# The findings of workflows and of vocabularies, by their codes.
+WORKFLOW_FINDINGS = {
+    finding.code: finding
+    for finding in (REPEATED_ROWS, NEVER_ANSWERED, WITHOUT_CONCEPT, WITHOUT_TYPE)
+}

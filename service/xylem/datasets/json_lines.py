@@ -57,24 +57,6 @@ class TextRow(NamedTuple):
     vector: Any = None
 
 
-def json_blocks(collector: "RowCollector") -> Iterator[None]:
-    """Collect the rows in the lines of a file of JSON; yield after each block of lines.
-
-    A line is `{"text": ..., "labels": [...]}` or `{"features": {name: number}, "labels": [...]}`.
-    In place of `labels` there may be `subjects`, `[{"uri": ..., "label": ...}]`: the label is the
-    URI. A file is all text or all features. Other keys (an id, say) and empty lines are ignored.
-    Types are strict: `true` is no number and no label. A label may be a whole number, and null is
-    no label. A repeated label counts once. `labels` may be an object with the weight of each
-    label; a label of weight 0 is none.
-    """
-    file = collector.file
-    for block in file.lines():
-        for number, line in enumerate(block.split(b"\n"), file.line):
-            if line and line != b"\r":
-                collector.add(number, line)
-        yield
-
-
 def json_object(file: DataFile, number: int, line: bytes) -> dict[str, Any]:
     """Return the object in a line of JSON. Raises BadData, which names the line."""
     try:
@@ -87,18 +69,6 @@ def json_object(file: DataFile, number: int, line: bytes) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise file.fault(number, f"expected a JSON object, found {what_is(row)}")
     return row
-
-
-def text_blocks(collector: "RowCollector", rows: Iterable[TextRow]) -> Iterator[None]:
-    """Collect texts; yield after about BLOCK_BYTES characters, and at the end."""
-    size = 0
-    for row in rows:
-        collector.add_text(*row)
-        size += len(row.text) + 64 * (1 + len(row.labels))
-        if size >= BLOCK_BYTES:
-            yield
-            size = 0
-    yield
 
 
 class RowCollector:
@@ -206,6 +176,9 @@ class RowCollector:
             self.survey.n_lacking.update(
                 name for name, cell in zip(fields.names, cells, strict=True) if not cell
             )
+        # most tables have one column of text, whose cells need no joining
+        elif len(cells) == 1 and fields[0].weight == 1 and isinstance(cells[0], str):
+            return cells[0]
         return fields.join(cells)
 
     def add_text(
@@ -289,23 +262,22 @@ class RowCollector:
         except ValueError as error:
             raise self.file.fault(number, f"{name}: {error}") from None
 
-    def _add_labels(self, number: int, labels: object, weight: object) -> None:
+    def _add_labels(self, number: int, labels: Any, weight: object) -> None:
         if self._weight:
             self._row_weights.append(self._weight_of(number, f"`{self._weight}`", weight))
             self._has_weight |= self._row_weights[-1] > 0
-        if isinstance(labels, dict):
-            self._fill_label_weights()
-            self._label_weights.extend(
-                self._weight_of(number, f"label {label[:40]!r}", of_label)
-                for label, of_label in labels.items()
-            )
-            labels = list(labels)
         if not isinstance(labels, list):
-            if labels is not None:
+            if isinstance(labels, dict):
+                self._fill_label_weights()
+                self._label_weights.extend(
+                    self._weight_of(number, f"label {label[:40]!r}", of_label)
+                    for label, of_label in labels.items()
+                )
+            elif labels is not None:
                 raise self.file.fault(
                     number, f"expected an array as `labels`, found {what_is(labels)}"
                 )
-            labels = []
+            labels = [*(labels or ())]
         n_before = len(self.labels)
         try:
             # all labels at once: this takes half the time of a loop
@@ -412,3 +384,33 @@ class RowCollector:
             fields=self.fields if self.are_named else TextFields(),
             **fields,
         )
+
+
+def json_blocks(collector: RowCollector) -> Iterator[None]:
+    """Collect the rows in the lines of a file of JSON; yield after each block of lines.
+
+    A line is `{"text": ..., "labels": [...]}` or `{"features": {name: number}, "labels": [...]}`.
+    In place of `labels` there may be `subjects`, `[{"uri": ..., "label": ...}]`: the label is the
+    URI. A file is all text or all features. Other keys (an id, say) and empty lines are ignored.
+    Types are strict: `true` is no number and no label. A label may be a whole number, and null is
+    no label. A repeated label counts once. `labels` may be an object with the weight of each
+    label; a label of weight 0 is none.
+    """
+    file = collector.file
+    for block in file.lines():
+        for number, line in enumerate(block.split(b"\n"), file.line):
+            if line and line != b"\r":
+                collector.add(number, line)
+        yield
+
+
+def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[None]:
+    """Collect texts; yield after about BLOCK_BYTES characters, and at the end."""
+    size = 0
+    for row in rows:
+        collector.add_text(*row)
+        size += len(row.text) + 64 * (1 + len(row.labels))
+        if size >= BLOCK_BYTES:
+            yield
+            size = 0
+    yield

@@ -180,7 +180,7 @@ class ParquetTable:
                     number += 1
                     # the length of a list counts too: a list of empty strings may be long
                     if (
-                        sum(len(cell) for cell in cells if isinstance(cell, str | list))
+                        sum([len(cell) for cell in cells if isinstance(cell, (str, list))])
                         > LINE_BYTES_MAX
                     ):
                         raise self._file.fault(

@@ -4,7 +4,7 @@ The suffix of the file's name tells the format. RDF is read by an optional part 
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from xylem.base import load_extra
 from xylem.datasets.delimited import DELIMITERS, delimited_rows, text_lines
@@ -143,11 +143,11 @@ def read_subjects(file: DataFile, language: str | None, *, first_name: bool = Fa
     cannot be read here.
     """
     if file.kind in RDF_FORMATS:
-        return cast(
-            SubjectList,
+        return SubjectList(
             load_extra("rdf").read_skos(
                 file, RDF_FORMATS[file.kind], language, first_name=first_name
             ),
+            lines=[],
         )
     if file.kind not in SUFFIXES:
         raise file.fault(

@@ -83,20 +83,24 @@ def table_rows(
             labels: list[Any] = (
                 _flagged(file, line, label_names, cells[places])
                 if are_flags
+                else _labels(cells[places.start], columns.separator, is_uris)
+                if len(label_names) == 1
                 else [
                     label
                     for cell in cells[places]
                     for label in _labels(cell, columns.separator, is_uris)
                 ]
             )
-            text = join(columns.texts, cells[: len(text_names)])
-            other_cells = dict(zip(extra_names, cells[places.stop :], strict=True))
-            key = other_cells.get(columns.join)
+            other_cells = (
+                dict(zip(extra_names, cells[places.stop :], strict=True)) if extra_names else {}
+            )
             yield TextRow(
-                place=line,
-                text=text,
-                labels=labels,
-                key="" if columns.join and key is None else key,
+                line,
+                join(columns.texts, cells[: places.start]),
+                labels,
+                key=""
+                if columns.join and other_cells[columns.join] is None
+                else other_cells.get(columns.join),
                 weight=number_in(other_cells.get(columns.weight)),
                 vector=other_cells.get(columns.vector),
             )

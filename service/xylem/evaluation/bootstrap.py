@@ -121,9 +121,8 @@ def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, F64]:
     """
     sums, _ = row_sums(ranked, truth.labels, truth.unknown, max(*KS, NDCG_K))
     figures = {f"P@{k}": sums.hits[:, k - 1] * (100.0 / k) for k in KS}
-    n_true = np.diff(truth.labels.indptr) + truth.unknown
-    n_ranked = np.minimum(np.diff(ranked.ptr), 5)
-    figures["F1@5"] = 200.0 * sums.hits[:, 4] / np.maximum(n_ranked + n_true, 1)
+    n_both = np.minimum(np.diff(ranked.ptr), 5) + np.diff(truth.labels.indptr) + truth.unknown
+    figures["F1@5"] = 200.0 * sums.hits[:, 4] / np.maximum(n_both, 1)
     figures[f"nDCG@{NDCG_K}"] = 100.0 * (sums.gain / sums.ideal)[:, NDCG_K - 1]
     return figures
 

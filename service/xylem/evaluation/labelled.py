@@ -72,8 +72,8 @@ class Labelled(NamedTuple):
         Rows without any label are in neither number.
         """
         n_learnt = np.diff(offsets(learnt_labels(model)[self.labels.indices])[self.labels.indptr])
-        has_labels = np.diff(self.labels.indptr) + self.unknown > 0
-        return int((n_learnt > 0).sum()), int((has_labels & (n_learnt == 0)).sum())
+        n_labels = np.diff(self.labels.indptr) + self.unknown
+        return int((n_learnt > 0).sum()), int(((n_labels > 0) & (n_learnt == 0)).sum())
 
     def never_answered(self, model: Model, allowed: U8 | None = None) -> I32:
         """Return the labels of the rows that answers never have, ascending.

@@ -126,8 +126,8 @@ def row_sums(
     rank = ranks_of(ranked.ptr)
     gains = _discounts(k)
     hit = is_true & (rank < k)
-    n_true = np.diff(labels.indptr) + unknown
-    best = np.cumsum(gains)[np.minimum(np.arange(k), np.maximum(n_true, 1)[:, None] - 1)]
+    n_true = np.maximum(np.diff(labels.indptr) + unknown, 1)
+    best = np.cumsum(gains)[np.minimum(np.arange(k), n_true[:, None] - 1)]
     cells = rows_of(ranked.ptr)[hit], rank[hit]
     return RowSums(
         _running_sums(cells, 1.0, best.shape),

@@ -7,6 +7,7 @@ from .combine import unranked_version as unranked_version
 from .concepts import read_concepts as read_concepts
 from .featurizers import featurizer_of as featurizer_of
 from .folds import ROW_DIGESTS as ROW_DIGESTS
+from .label_info import note_without_concept as note_without_concept
 from .label_info import read_label_info as read_label_info
 from .matching import NameMatcher as NameMatcher
 from .near_rows import ALIKE as ALIKE

@@ -41,7 +41,7 @@ from xylem.vocabulary.combined import (
 from xylem.vocabulary.concepts import Concepts, read_concepts
 from xylem.vocabulary.featurizers import featurizer_of
 from xylem.vocabulary.folds import PartTrainer, candidates_by_folds, seen_rows
-from xylem.vocabulary.label_info import read_label_info
+from xylem.vocabulary.label_info import note_without_concept, read_label_info
 from xylem.vocabulary.names import count_words
 from xylem.vocabulary.near_rows import near_of, near_or_not
 from xylem.vocabulary.ranker import (
@@ -216,6 +216,16 @@ def combine_dataset(
         )
     dataset.labels.refuse_weights("combine")
     check_members(members, request.language, concepts is not None)
+    if concepts is not None and dataset.report is not None:
+        for finding in concepts.findings:
+            dataset.report.note(finding, strict=request.columns.strict)
+        known_labels = {*concepts.keys, *concepts.retired}
+        note_without_concept(
+            dataset.report,
+            [name for name in dataset.names if name not in known_labels],
+            len(dataset.names),
+            strict=request.columns.strict,
+        )
     trainers = [
         None if request.trainer_of is None else request.trainer_of(member, dataset)
         for member in members

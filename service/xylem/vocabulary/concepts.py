@@ -3,11 +3,11 @@
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from xylem.base import BadData, BadParameter, offsets
+from xylem.base import BadData, BadParameter, Finding, offsets
 from xylem.datasets import DataFile, read_subjects
 from xylem.vocabulary.trie import Lists
 from xylem_store import I32, NAME, NOTATION, U8, UNDETERMINED, URI, Subject, is_language
@@ -35,6 +35,7 @@ class Concepts(NamedTuple):
     related   the concepts beside each concept, in the same form
     retired   keys of deprecated concepts, which are not among the n: such labels are never
               suggested
+    findings  on their file
     """
 
     keys: list[str]
@@ -44,8 +45,9 @@ class Concepts(NamedTuple):
     broader: Lists
     related: Lists
     retired: frozenset[str] = frozenset()
+    findings: tuple[Finding, ...] = ()
 
-    def placed(self, labels: Sequence[str]) -> "Concepts":
+    def placed(self, labels: Sequence[str]) -> Self:
         """Return the same concepts, numbered by their positions in `labels`.
 
         A label that is not a concept has no names and no neighbours. Raises BadData for a concept
@@ -92,16 +94,12 @@ def read_concepts(
             raise BadParameter(f"{option}: expected a language, as en or pt-br, found {tag[:40]!r}")
     file = DataFile(path)
     try:
-        concepts = concepts_of(
-            with_added(
-                read_subjects(file, language, first_name=first_name).subjects, added, key_kind
-            ),
-            language,
-            key_kind,
+        subjects = read_subjects(file, language, first_name=first_name).subjects
+        return concepts_of(with_added(subjects, added, key_kind), language, key_kind)._replace(
+            findings=tuple(file.findings)
         )
     except ValueError as error:
         raise file.fault(None, str(error)) from None
-    return concepts
 
 
 def with_added(

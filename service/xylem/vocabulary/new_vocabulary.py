@@ -48,7 +48,10 @@ from xylem_store import (
 
 
 class NewVocabulary(NamedTuple):
-    """A version that was published, and how its labels differ from those of the version before."""
+    """A version that was published, and how its labels differ from those of the version before.
+
+    findings  on the file of the vocabulary, as reports have them
+    """
 
     model: str
     version: int
@@ -56,6 +59,7 @@ class NewVocabulary(NamedTuple):
     labels: int
     added: int
     removed: int
+    findings: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,7 @@ def set_vocabulary(
         labels=len(labels),
         added=len(labels - old_labels),
         removed=len(old_labels - labels),
+        findings=[finding.as_json() for finding in concepts.findings],
     )
 
 

@@ -19,7 +19,6 @@ from .first_model import make_first_model as make_first_model
 from .label_info import Attached as Attached
 from .label_info import attach_label_info as attach_label_info
 from .label_info import attached_info as attached_info
-from .label_info import with_label_info as with_label_info
 from .label_table import TABLE_COLUMNS as TABLE_COLUMNS
 from .label_table import check_table_file as check_table_file
 from .label_table import label_lines as label_lines

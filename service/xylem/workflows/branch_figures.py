@@ -56,8 +56,9 @@ def near_misses(
     subjects = find_names(info.keys, labels.utf8, labels.offsets)
     above = cache(lambda subject: frozenset(info.above(subject) if subject >= 0 else ()))
     counts = dict.fromkeys((f"{kind}@{k}" for kind in NEAR_MISSES for k in KS), 0)
-    rows = zip(pairwise(ranked.ptr.tolist()), pairwise(truth.indptr.tolist()), strict=True)
-    for (first, last), (start, end) in rows:
+    for (first, last), (start, end) in zip(
+        pairwise(ranked.ptr.tolist()), pairwise(truth.indptr.tolist()), strict=True
+    ):
         true = set(subjects[truth.indices[start:end]].tolist()) - {-1}
         above_true = frozenset().union(*map(above, true))
         for rank, subject in enumerate(subjects[ranked.labels[first:last]].tolist()):

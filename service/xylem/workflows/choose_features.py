@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -121,9 +121,9 @@ class _TrialRows(NamedTuple):
     training: Dataset
     held_out: Dataset
 
-    def map(self, change: Callable[[Dataset], Dataset]) -> "_TrialRows":
+    def map(self, change: Callable[[Dataset], Dataset]) -> Self:
         """Return both parts changed."""
-        return _TrialRows(change(self.training), change(self.held_out))
+        return self._replace(training=change(self.training), held_out=change(self.held_out))
 
     def choice(self, chosen: Tried, plain: Tried, tried: list[Tried]) -> FeatureChoice:
         """Return what is reported of a choice among the candidates that were tried on the rows.
@@ -293,8 +293,8 @@ def _trial_rows(parameter: str, dataset: Dataset, rows_max: int, seed: int) -> _
 
 def _parameters(candidate: str, lead: int, auto: AutoParameters) -> FeatureParameters:
     values = {**CANDIDATES[candidate], "lead": lead, "lead_weight": LEAD_WEIGHT}
-    fields = PARAMETERS[values["kind"]].model_fields  # characters have no stems
-    return parameters_of({**auto.model_dump(include=fields.keys() - {"rows"}), **values})
+    names = PARAMETERS[values["kind"]].model_fields.keys() - {"rows"}  # characters have no stems
+    return parameters_of({**auto.model_dump(include=names), **values})
 
 
 def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
@@ -352,11 +352,11 @@ def _try_features(
         seconds.append(time.perf_counter() - start)
     features_us = 1e6 * median(seconds)
     return Tried(
-        name,
-        round(precision, 2),
-        round(features_us + search_us, 1),
-        round(features_us, 1),
-        featurizer.n_features,
+        features=name,
+        precision=round(precision, 2),
+        us_per_row=round(features_us + search_us, 1),
+        features_us=round(features_us, 1),
+        n_features=featurizer.n_features,
     )
 
 

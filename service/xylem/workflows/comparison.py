@@ -79,13 +79,27 @@ def compare(
     n_new = int((ids < 0).sum())
     # labels that a does not know get ids after those of a
     ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)
-    _check_windows(a, b, n_new)
+    # rows of windows are words: the same text has other true labels if the vocabularies differ
+    kinds = [side.model.manifest.features["kind"] for side in (a, b)]
+    if ContextParameters.kind in kinds and (
+        n_new or a.model.labels.n_names != b.model.labels.n_names or kinds[0] != kinds[1]
+    ):
+        raise BadData(
+            f"expected two models of next words that know the same words, found "
+            f"{a.model.manifest.full_name} and {b.model.manifest.full_name}"
+        )
     untuned = [side.model.manifest.full_name for side in (a, b) if side.tuned is None]
     sides = [
         _predict_side(side, not untuned, request, on_progress, labelled)
         for side, labelled in zip((a, b), rows or (None, None), strict=True)
     ]
-    _check_rows(sides, request.data)
+    sizes = [np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in sides]
+    if not np.array_equal(sizes[0], sizes[1]):
+        raise BadData(
+            f"{request.data}: expected rows that both models read alike, found {len(sizes[0])} "
+            f"rows with {int(sizes[0].sum())} labels, and {len(sizes[1])} with "
+            f"{int(sizes[1].sum())}"
+        )
     differences = compare_answers(
         _answers(sides[0], np.arange(a.model.labels.n_names)),
         _answers(sides[1], ids),
@@ -118,21 +132,6 @@ def compare(
     }
 
 
-def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
-    """Raise BadData if rows are words and the vocabularies differ.
-
-    The same text then has other true labels in each.
-    """
-    kinds = [side.model.manifest.features["kind"] for side in (a, b)]
-    if ContextParameters.kind in kinds and (
-        n_new or a.model.labels.n_names != b.model.labels.n_names or kinds[0] != kinds[1]
-    ):
-        raise BadData(
-            f"expected two models of next words that know the same words, found "
-            f"{a.model.manifest.full_name} and {b.model.manifest.full_name}"
-        )
-
-
 def _predict_side(
     side: Contender,
     decides: bool,
@@ -162,16 +161,6 @@ def _predict_side(
             )
         )
     return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)
-
-
-def _check_rows(sides: list[_Side], data: Path) -> None:
-    """Raise BadData unless both versions read the same rows, with as many true labels."""
-    a, b = (np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in sides)
-    if not np.array_equal(a, b):
-        raise BadData(
-            f"{data}: expected rows that both models read alike, found {len(a)} rows with "
-            f"{int(a.sum())} labels, and {len(b)} with {int(b.sum())}"
-        )
 
 
 def _answers(side: _Side, joint_ids: I64) -> ModelAnswers:

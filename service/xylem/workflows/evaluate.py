@@ -125,12 +125,6 @@ def evaluate_rows(
     )
     if info is not None:
         figures |= near_misses(ranked, labelled.labels, model.labels, info)
-    note = note_on(model) if tuned is None else None
-    decision_thresholds = (
-        np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32)
-        if tuned is None
-        else tuned.thresholds
-    )
     return Evaluation(
         {
             **figures,
@@ -143,10 +137,12 @@ def evaluate_rows(
             "threshold": THRESHOLD_UNTUNED if tuned is None else "tuned",
             **DataReport.result_of([labelled.report]),
             **({} if tuned is None else {"objective": tuned.aim.objective}),
-            **({"note": note} if note else {}),
+            **({"note": note} if tuned is None and (note := note_on(model)) else {}),
         },
         counts,
-        decision_thresholds,
+        np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32)
+        if tuned is None
+        else tuned.thresholds,
         bins,
         _sweep(predictor, labelled, threads, on_progress) if sweep else [],
     )
@@ -156,7 +152,7 @@ def _note_never_answered(model: Model, labelled: Labelled, allowed: U8 | None) -
     """Add the finding that labels of the rows are never answered, if some are."""
     never = labelled.never_answered(model, allowed).tolist()
     if never and labelled.report is not None:
-        labelled.report.findings.append(
+        labelled.report.note(
             WORKFLOW_FINDINGS["labels-never-answered"].about(
                 n=len(never),
                 n_labels=len(np.unique(labelled.labels.indices)),

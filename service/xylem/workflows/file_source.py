@@ -137,7 +137,6 @@ class FileSource:
         for part, rows in self._pair_with_rows(
             self.stream.parts(partial(self._on_progress, "read"))
         ):
-            data = TrainingSet(rows, part.labels)
             if census.n_rows < DIGESTS_MAX:
                 self._digests.extend(digests_of(rows))
             # the labels that occur: until its end a .svm file has as many as are allowed
@@ -148,14 +147,13 @@ class FileSource:
                 )
             ).census
             self.n_empty += int((np.diff(rows.indptr) == 0).sum())
-            yield data
+            yield TrainingSet(rows, part.labels)
         final = self.stream.settle()
         self.final_ids = final if self.reads == "once" else None
         ids = np.arange(self.stream.n_labels) if final is None else final
         # a file has a row at least, and so a featurizer
-        featurizer = self.featurizer
         self._census = census.with_ids(ids)._replace(
-            n_features=featurizer.n_features, tail=featurizer.tail_features
+            n_features=self.featurizer.n_features, tail=self.featurizer.tail_features
         )
 
     def _pair_with_rows(self, parts: Iterator[Dataset]) -> Iterator[tuple[Dataset, SparseRows]]:

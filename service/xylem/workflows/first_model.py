@@ -77,8 +77,10 @@ def make_first_model(
     are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN
     parameters = {f"{PREFIX}kind": AutoParameters.kind} if are_tried else {}
     if encoder is not None:
-        parameters |= {f"{PREFIX}encoder": encoder}
-        parameters |= {"vectors.weight": "auto"} if are_tried else {}
+        parameters |= {
+            f"{PREFIX}encoder": encoder,
+            **({"vectors.weight": "auto"} if are_tried else {}),
+        }
     request = TrainRequest(
         trainer=TRAINER,
         data=data,

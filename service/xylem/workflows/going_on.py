@@ -324,9 +324,10 @@ def go_on(
     grown = grow_on(base, source.data, "extend" if request.extends else "from", crew, on_progress)
     extra = {}
     if request.extends:
-        retained_prefixes = f"{CALIBRATION}/", f"{EMBEDDING}/"
         extra = {
-            name: array for name, array in base.arrays.items() if name.startswith(retained_prefixes)
+            name: array
+            for name, array in base.arrays.items()
+            if name.startswith((f"{CALIBRATION}/", f"{EMBEDDING}/"))
         }
     n_leaves = [int((trees.label_leaf[0] >= 0).sum()) for trees in (base.ensemble, grown.ensemble)]
     parameters: Any = dict(base.manifest.trainer.parameters)

@@ -79,7 +79,7 @@ def note_repeated_rows(digests: U64, valid: Labelled, *, strict: bool) -> None:
     """
     n_repeated = int(np.isin(digests_of(valid.rows), digests[digests > 0]).sum())
     if n_repeated > REPEATED_SHARE * valid.n_rows and valid.report is not None:
-        finding = WORKFLOW_FINDINGS["repeated-rows"].about(n=n_repeated, n_rows=valid.n_rows)
-        valid.report.findings.append(finding)
-        if strict:
-            raise BadData(f"{valid.report.source}: {finding}")
+        valid.report.note(
+            WORKFLOW_FINDINGS["repeated-rows"].about(n=n_repeated, n_rows=valid.n_rows),
+            strict=strict,
+        )

@@ -123,8 +123,9 @@ def _rows_of(dataset: Dataset, source: int) -> Iterator[LearningRow]:
 
 def digest_of(text: str) -> bytes:
     """Return the digest of a text, the same for texts that differ in case and blanks alone."""
-    normalised = " ".join(unicodedata.normalize("NFC", text).casefold().split())
-    return hashlib.sha256(normalised.encode("utf-8", "replace")).digest()
+    return hashlib.sha256(
+        " ".join(unicodedata.normalize("NFC", text).casefold().split()).encode("utf-8", "replace")
+    ).digest()
 
 
 def dataset_of(rows: Sequence[LearningRow]) -> Dataset:
@@ -132,7 +133,5 @@ def dataset_of(rows: Sequence[LearningRow]) -> Dataset:
     return replace(
         dataset_in_memory([row.labels for row in rows], None, [row.text for row in rows], None),
         source="recipe",
-        sha256=hashlib.sha256(
-            json.dumps([(row.text, row.labels) for row in rows]).encode()
-        ).hexdigest(),
+        sha256=hashlib.sha256(content).hexdigest(),
     )

@@ -7,7 +7,7 @@ one that it was made by, without the paths of files.
 import json
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -118,7 +118,7 @@ class Recipe(_Part):
     seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
 
     @classmethod
-    def from_json(cls, values: object) -> "Recipe":
+    def from_json(cls, values: object) -> Self:
         """Return the recipe in a JSON object.
 
         Raises BadParameter with all that is wrong, and for a recipe of a newer release.
@@ -147,7 +147,7 @@ class Recipe(_Part):
         return recipe
 
     @classmethod
-    def read(cls, file: Path) -> "Recipe":
+    def read(cls, file: Path) -> Self:
         """Return the recipe in a file of TOML; its files are looked for beside it.
 
         Raises BadData for what is not TOML, and BadParameter as `from_json`.
@@ -166,7 +166,7 @@ class Recipe(_Part):
         """Return the names of all files: the vocabulary, then the sources."""
         return [self.vocabulary, *(source.file for source in self.sources)]
 
-    def with_files(self, rename: Any) -> "Recipe":
+    def with_files(self, rename: Any) -> Self:
         """Return the same with other names of files, which a function makes of the names here."""
         return self.model_copy(
             update={

@@ -8,6 +8,7 @@ hold.
 
 import resource
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from xylem.trainers import (
     TrainingSet,
     fit,
 )
-from xylem.vocabulary import check_installed, rerank
+from xylem.vocabulary import check_installed, note_without_concept, rerank
 from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
 from xylem.workflows.encoding import with_encoder
 from xylem.workflows.evaluate import note_on, valid_figures
@@ -43,6 +44,7 @@ from xylem.workflows.going_on import (
     rows_of_passes,
     rows_with_new_labels,
 )
+from xylem.workflows.label_info import with_label_info
 from xylem.workflows.labelled import note_repeated_rows, read_labelled, read_labelled_with
 from xylem.workflows.prepared import (
     PreparedRows,
@@ -60,12 +62,15 @@ from xylem_store import (
     REPORT,
     Draft,
     EncoderArrays,
+    LabelInfo,
     Store,
     StoreError,
     TrainerInfo,
     check_model,
+    find_names,
     json_array,
     model_of,
+    name_of,
     origin_arrays,
     parent_of,
     parse_named,
@@ -81,13 +86,13 @@ def plan_of(request: TrainRequest, continuation: GoingOn | None) -> list[Step]:
     The plans differ in the rows that are read, and in what is made of them.
     """
     if continuation is None:
-        rows_and_trees = [read_rows, read_valid, find_thresholds_beside, fit_trees]
+        rows_and_trees = [read_rows, note_concepts, read_valid, find_thresholds_beside, fit_trees]
     elif continuation.state is not None:
-        rows_and_trees = [read_rows_of_passes, read_valid, fit_trees]
+        rows_and_trees = [read_rows_of_passes, note_concepts, read_valid, fit_trees]
     elif request.extends:
-        rows_and_trees = [read_rows_with_new_labels, read_valid, grow_trees]
+        rows_and_trees = [read_rows_with_new_labels, note_concepts, read_valid, grow_trees]
     else:
-        rows_and_trees = [read_other_rows, read_valid, grow_trees]
+        rows_and_trees = [read_other_rows, note_concepts, read_valid, grow_trees]
     return [*rows_and_trees, *FINISH, rank_candidates, publish, store_thresholds]
 
 
@@ -97,10 +102,12 @@ def train_and_publish(
     request: TrainRequest,
     on_progress: OnProgress = no_progress,
     database: ThresholdDatabase | None = None,
+    label_info: LabelInfo | None = None,
 ) -> TrainReport:
     """Train on a data file and publish the result as the model's next version.
 
-    database  for a request with thresholds, which are found beside the training and stored there
+    database    for a request with thresholds, which are found beside the training and stored there
+    label_info  becomes that of the model; None: it keeps its own, if it has one
 
     `train_seconds` are the trainer's alone, without reading the file and making features of it; on
     a stream they are all but publishing. Raises BadInput for what cannot be trained on, StoreError
@@ -139,10 +146,11 @@ def train_and_publish(
             model=model,
             database=database,
             continuation=continuation or MADE_LATER,
+            label_info=label_info or store.label_info(model),
         )
         for step in plan_of(request, continuation):
             work = step(work)
-    return TrainReport(
+    report = TrainReport(
         model=work.model,
         version=work.manifest.version,
         trainer=work.request.trainer,
@@ -159,6 +167,7 @@ def train_and_publish(
         rerank=work.rerank_report,
         grown=work.grown,
     )
+    return report if label_info is None else with_label_info(store, report, label_info)
 
 
 def train_dataset(
@@ -229,9 +238,43 @@ def read_other_rows(work: TrainingWork) -> TrainingWork:
     return replace(work, source=other_rows(work.continuation.base, work.request, work.on_progress))
 
 
-@when(lambda work: work.request.valid is not None and work.source.reads == "rows")
-def read_valid(work: TrainingWork) -> TrainingWork:
-    """Read the validation file before the training, as the features are known."""
+def early_and_late(applies: Callable[[TrainingWork], bool], step: Step) -> tuple[Step, Step]:
+    """Return a step that needs the labels and features of the rows, twice; one of them applies.
+
+    Rows in memory have them before the training, others after it.
+    """
+    return (
+        when(lambda work: applies(work) and work.source.reads == "rows")(step),
+        when(lambda work: applies(work) and work.source.reads != "rows")(step),
+    )
+
+
+def _note_concepts(work: TrainingWork) -> TrainingWork:
+    """Add the finding that labels of the rows have no concept in the label info, if some have."""
+    assert work.label_info is not None
+    names = work.source.names
+    note_without_concept(
+        work.source.report,
+        [
+            name_of(names, label)
+            for label, subject in enumerate(
+                find_names(work.label_info.keys, names.utf8, names.offsets).tolist()
+            )
+            if subject < 0
+        ],
+        names.n_names,
+        strict=work.request.columns.strict,
+    )
+    return work
+
+
+note_concepts, note_concepts_late = early_and_late(
+    lambda work: work.label_info is not None, _note_concepts
+)
+
+
+def _read_valid(work: TrainingWork) -> TrainingWork:
+    """Read the validation file."""
     assert work.request.valid is not None
     source = work.source
     valid = read_labelled_with(
@@ -244,6 +287,11 @@ def read_valid(work: TrainingWork) -> TrainingWork:
     )
     note_repeated_rows(source.digests, valid, strict=work.request.columns.strict)
     return replace(work, valid=valid)
+
+
+read_valid, read_valid_late = early_and_late(
+    lambda work: work.request.valid is not None, _read_valid
+)
 
 
 @when(lambda work: work.database is not None)
@@ -320,15 +368,6 @@ def make_draft(work: TrainingWork) -> TrainingWork:
         },
     )
     return replace(work, draft=draft, trial=model_of(draft))
-
-
-@when(lambda work: work.request.valid is not None and work.valid is None)
-def read_valid_late(work: TrainingWork) -> TrainingWork:
-    """Read the validation file after the training, which has found the labels and features."""
-    assert work.request.valid is not None
-    valid = read_labelled(work.trial, work.request.valid, work.on_progress, work.request.columns)
-    note_repeated_rows(work.source.digests, valid, strict=work.request.columns.strict)
-    return replace(work, valid=valid)
 
 
 @when(lambda work: work.valid is not None)
@@ -427,6 +466,7 @@ def calibrate(work: TrainingWork) -> TrainingWork:
 # The steps that make a draft of trees, in every plan.
 FINISH: tuple[Step, ...] = (
     make_draft,
+    note_concepts_late,
     read_valid_late,
     measure,
     describe,

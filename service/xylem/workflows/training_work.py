@@ -28,6 +28,7 @@ from xylem.workflows.prepared import (
 from xylem.workflows.request import Chosen, TrainRequest
 from xylem_store import (
     Draft,
+    LabelInfo,
     Manifest,
     Model,
     Store,
@@ -79,6 +80,7 @@ class TrainingWork:
 
     origin           fields of the version's origin
     continuation     the version that the training continues from
+    label_info       of the model, which labels should have a concept in; None: there is none
     dataset          rows that are passed directly, without a file
     source           the rows to learn, with their names and features
     valid            the validation rows, if there are any and they were read
@@ -107,6 +109,7 @@ class TrainingWork:
     model: str = ""
     database: ThresholdDatabase | None = None
     continuation: GoingOn = MADE_LATER
+    label_info: LabelInfo | None = None
     dataset: Dataset = MADE_LATER
     source: PreparedSource = MADE_LATER
     valid: Labelled | None = None

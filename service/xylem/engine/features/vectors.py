@@ -56,6 +56,30 @@ BESIDE_TEXTS = "given"
 BY_ENCODER = "encoder"
 
 
+@dataclass(frozen=True)
+class TextEncoder:
+    """A sentence encoder as a version has it.
+
+    name                its name in the store that the version was trained in
+    prefix, max_tokens  as in VectorParameters
+    """
+
+    name: str
+    arrays: EncoderArrays
+    prefix: str
+    max_tokens: int
+
+    def workspace(self) -> Any:
+        """Return the encoder, which all threads share. Raises BadParameter without its library."""
+        return load_extra("encoder").open_encoder(self.arrays, self.prefix, self.max_tokens)
+
+    def run(self, texts: Sequence[str], encoder: Any, stop: U8 | None = None) -> F32:
+        """Return the vectors of texts, float32[n, numbers], each encoded alone."""
+        return np.array([encoder.encode(text) for text in texts], np.float32).reshape(
+            len(texts), encoder.dims
+        )
+
+
 class VectorParameters(Parameters):
     """Parameters of vectors beside the features of texts."""
 
@@ -85,30 +109,6 @@ class VectorParameters(Parameters):
     def encoder(self, name: str, arrays: EncoderArrays) -> "TextEncoder":
         """Return an encoder that reads texts as these parameters say."""
         return TextEncoder(name, arrays, self.prefix, self.max_tokens)
-
-
-@dataclass(frozen=True)
-class TextEncoder:
-    """A sentence encoder as a version has it.
-
-    name                its name in the store that the version was trained in
-    prefix, max_tokens  as in VectorParameters
-    """
-
-    name: str
-    arrays: EncoderArrays
-    prefix: str
-    max_tokens: int
-
-    def workspace(self) -> Any:
-        """Return the encoder, which all threads share. Raises BadParameter without its library."""
-        return load_extra("encoder").open_encoder(self.arrays, self.prefix, self.max_tokens)
-
-    def run(self, texts: Sequence[str], encoder: Any, stop: U8 | None = None) -> F32:
-        """Return the vectors of texts, float32[n, numbers], each encoded alone."""
-        return np.array([encoder.encode(text) for text in texts], np.float32).reshape(
-            len(texts), encoder.dims
-        )
 
 
 class Tail(NamedTuple):
@@ -390,9 +390,14 @@ def load_vectors(
         raise Corrupt(
             "manifest", f"features.{VECTORS}source to be {BESIDE_TEXTS} or {BY_ENCODER}", source
         )
-    names = VectorParameters.model_fields.keys() & (vectors.keys() - {"dims"})
     try:
-        options = VectorParameters(**{name: vectors[name] for name in names})
+        options = VectorParameters(
+            **{
+                name: vectors[name]
+                for name in VectorParameters.model_fields
+                if name in vectors and name != "dims"
+            }
+        )
     except BadParameter as error:
         raise Corrupt("manifest", "features as a training makes them", str(error)) from error
     if options.weight == "auto":
@@ -400,8 +405,10 @@ def load_vectors(
     mean = take(arrays, MEAN, "float32", (None,))
     tail = Tail(mean, take(arrays, BASIS, "float32", (len(mean), None)), float(options.weight))
     stored_names = _NAMES | (_ENCODER_NAMES if source == BY_ENCODER else set())
-    is_fitting = vectors == {**vectors, "numbers": len(mean), "dims": tail.dims}
-    if not is_fitting or vectors.keys() != stored_names:
+    if (
+        vectors != {**vectors, "numbers": len(mean), "dims": tail.dims}
+        or vectors.keys() != stored_names
+    ):
         raise Corrupt("manifest", f"features.{VECTORS}dims to be {tail.dims}", vectors)
     if source == BESIDE_TEXTS:
         return words, tail, None

@@ -10,7 +10,7 @@ from typing import Any
 from xml.parsers import expat
 
 from xylem.base import BadData
-from xylem.datasets import DataFile, SubjectList, tidy
+from xylem.datasets import WORKFLOW_FINDINGS, DataFile, tidy
 from xylem_store import UNDETERMINED, Subject, is_language
 
 # The most characters of an XML entity. Ontologies abbreviate the beginnings of URIs by entities.
@@ -110,7 +110,7 @@ _QUOTED_LANGUAGE = "x-quoted-"
 
 def read_skos(
     file: DataFile, kind: str, language: str | None, *, first_name: bool = False
-) -> SubjectList:
+) -> list[Subject]:
     """Read the resources of type skos:Concept, in the order in which the file gives that type.
 
     kind        the format, as rdflib names it
@@ -119,8 +119,8 @@ def read_skos(
     first_name  whether of two prefLabels of a concept in a language the first one is its name, and
                 the other one an altLabel; otherwise they are an error
 
-    Resources without a type that have a prefLabel are concepts, too, and follow them. What is wrong
-    with names of other resources does not matter.
+    Resources without a type that have a prefLabel are concepts, too, and follow them: a finding of
+    the file counts them. What is wrong with names of other resources does not matter.
 
     names       skos:prefLabel, or the skosxl:literalForm of a skosxl:prefLabel; in a language that
                 has neither, rdfs:label
@@ -139,7 +139,14 @@ def read_skos(
     subjects = list(concepts.subjects())
     if not subjects:
         raise file.fault(None, "expected resources of type skos:Concept, found none")
-    return SubjectList(subjects, [])
+    untyped = [subject.uri for subject in subjects if subject.uri not in concepts.typed]
+    if untyped:
+        file.findings.append(
+            WORKFLOW_FINDINGS["concepts-without-type"].about(
+                n=len(untyped), n_concepts=len(subjects), uri=untyped[0]
+            )
+        )
+    return subjects
 
 
 def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any], None]) -> None:
@@ -176,20 +183,24 @@ def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any]
     except (BadData, MemoryError):
         raise
     except Exception as error:  # rdflib raises a dozen classes without a common base
-        message = " ".join(str(error).split())[:200] or type(error).__name__
         raise file.fault(
-            None, f"expected RDF ({kind}), found what does not parse: {message}"
+            None,
+            f"expected RDF ({kind}), found what does not parse: "
+            f"{' '.join(str(error).split())[:200] or type(error).__name__}",
         ) from None
 
 
 class _Concepts:
-    """The properties of concepts, collected from triples that come in any order."""
+    """The properties of concepts, collected from triples that come in any order.
+
+    typed  the URIs of those that have the type skos:Concept
+    """
 
     def __init__(self, file: DataFile, language: str | None, *, first_name: bool) -> None:
         self._file = file
         self._language = language
         self._first_name = first_name
-        self._concepts: dict[str, None] = {}
+        self.typed: dict[str, None] = {}
         self._other_types: set[str] = set()
         self._name_faults: dict[str, str] = {}
         self._names: dict[str, dict[str, str]] = defaultdict(dict)
@@ -227,8 +238,8 @@ class _Concepts:
             for kind, resource in resources:
                 for form in self._forms.get(resource, ()):
                     self._add_name(kind, uri, form)
-        for uri in {**self._concepts, **dict.fromkeys(uri for uri in self._names if "://" in uri)}:
-            if uri not in self._concepts and (uri in self._other_types or uri.startswith(_BASE)):
+        for uri in {**self.typed, **dict.fromkeys(uri for uri in self._names if "://" in uri)}:
+            if uri not in self.typed and (uri in self._other_types or uri.startswith(_BASE)):
                 continue
             if uri in self._name_faults:
                 raise self._file.fault(None, f"<{uri[:120]}>: {self._name_faults[uri]}")
@@ -251,7 +262,7 @@ class _Concepts:
                 raise self._file.fault(
                     None, f"expected absolute URIs, found {subject[len(_BASE) :][:80]!r}"
                 )
-            self._concepts[subject] = None
+            self.typed[subject] = None
         else:
             self._other_types.add(subject)
 
