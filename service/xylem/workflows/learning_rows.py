@@ -133,5 +133,7 @@ def dataset_of(rows: Sequence[LearningRow]) -> Dataset:
     return replace(
         dataset_in_memory([row.labels for row in rows], None, [row.text for row in rows], None),
         source="recipe",
-        sha256=hashlib.sha256(content).hexdigest(),
+        sha256=hashlib.sha256(
+            json.dumps([(row.text, row.labels) for row in rows]).encode()
+        ).hexdigest(),
     )
