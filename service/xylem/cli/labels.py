@@ -208,11 +208,13 @@ def tree(
     from xylem_store import name_of
 
     opened_model = open_model(store, model)
-    name = opened_model.manifest.model
     n_trees = opened_model.ensemble.label_leaf.shape[0]
     kind = opened_model.manifest.kind
     if kind != "label-tree":
-        raise BadInput(f"{name}: expected a label tree, whose leaves are labels, found a {kind}")
+        raise BadInput(
+            f"{opened_model.manifest.model}: expected a label tree, whose leaves are labels, "
+            f"found a {kind}"
+        )
     if number >= n_trees:
         raise BadParameter(f"--tree: expected a number from 0 to {n_trees - 1}, found {number}")
     nodes = tree_labels(
@@ -230,7 +232,7 @@ def tree(
     if json:
         print_json(
             {
-                "model": name,
+                "model": opened_model.manifest.model,
                 "version": opened_model.manifest.version,
                 "tree": number,
                 "nodes": [

@@ -287,19 +287,19 @@ def keep(
 
     Raises BadInput and DatabaseUnavailable: then nothing is stored.
     """
-    version = model.manifest.version
     facts = [facts_of(outcome) for outcome in outcomes]
     with database.write() as connection:
-        head = lock_head(connection, model.manifest.model, version, model.manifest.digest)
-        tuned = outcomes[0].tuned
+        head = lock_head(
+            connection, model.manifest.model, model.manifest.version, model.manifest.digest
+        )
         head = (
-            put_shadow(connection, head, tuned)
+            put_shadow(connection, head, outcomes[0].tuned)
             if shadow
-            else replace_state(connection, head, TUNED, tuned)
+            else replace_state(connection, head, TUNED, outcomes[0].tuned)
         )
         report = {
             "model": model.manifest.model,
-            "version": version,
+            "version": model.manifest.version,
             "epoch": head.epoch,
             "shadow": shadow,
             **facts[0],

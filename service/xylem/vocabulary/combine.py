@@ -129,12 +129,13 @@ def combine_and_publish(
     members = [store.open(name, reference) for name, reference in request.members]
     concepts, dataset, trained_on = _read(members, request, on_progress)
     draft, report = combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
-    arrays = draft.extra
     files = {}
     for number, member in enumerate(members):
-        files.update(store.files_of(member, arrays, member_prefix(number)))
+        files.update(store.files_of(member, draft.extra, member_prefix(number)))
     origin = {"members": [parent_of(member.manifest) for member in members], **request.origin}
-    draft = replace(draft, extra={**arrays, **origin_arrays(origin, request.made_for)}, files=files)
+    draft = replace(
+        draft, extra={**draft.extra, **origin_arrays(origin, request.made_for)}, files=files
+    )
     on_progress("publish", 0, 1)
     manifest = store.publish(model, draft, latest=request.latest)
     if info is not None:

@@ -96,10 +96,9 @@ def set_vocabulary(
     """
     model = store.open(name, reference)
     manifest = model.manifest
-    version_name = model.manifest.full_name
     if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
         raise BadParameter(
-            f"{version_name}: expected a combined version with a vocabulary, found one without"
+            f"{manifest.full_name}: expected a combined version with a vocabulary, found one without"
         )
     parameters = manifest.trainer.parameters
     key_kind = request.key_kind or str(parameters.get("by", URI))
@@ -114,7 +113,7 @@ def set_vocabulary(
     old_labels = set(all_names(model.labels))
     if not labels & set(all_names(model.labels)[: proposing_of(model.arrays).concepts]):
         raise BadData(
-            f"{request.file.name}: expected concepts of {version_name}, found none: say what "
+            f"{request.file.name}: expected concepts of {manifest.full_name}, found none: say what "
             "labels are with --by"
         )
     old_calibration = {

@@ -110,10 +110,9 @@ def _extended(
     member: Model, request: TrainRequest, crew: Crew, on_progress: OnProgress
 ) -> TrainingWork:
     """Return the work of extending a member. Raises BadParameter if it stays, and BadInput."""
-    manifest = member.manifest
     changes: dict[str, Any] = {
-        "trainer": manifest.trainer.name,
-        "seed": manifest.seed,
+        "trainer": member.manifest.trainer.name,
+        "seed": member.manifest.seed,
         "rows": () if keeps_rows(member) else request.rows,
         "valid": None,
         "made_for": None,

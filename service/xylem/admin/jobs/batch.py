@@ -53,7 +53,6 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
     files = WatchedFiles(context.data)
     data = files.find(request.data)
     columns = request.columns(files.find)
-    job = context.job
     version = context.resolve_version(request.version)
     # an earlier run had finished, but was killed before it could report that
     if (context.directory / RESULT).exists():
@@ -67,12 +66,11 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
     learning = OnlineLearning(context.settings)
     try:
         context.on_progress("open", 0, 1)
-        store = context.store
         limits = context.settings.limits
-        denied = denied_by(store, job.model, str(request.version or DEFAULT_ALIAS))
+        denied = denied_by(context.store, context.job.model, str(request.version or DEFAULT_ALIAS))
         served = open_named(
-            store,
-            job.model,
+            context.store,
+            context.job.model,
             version,
             learning,
             limits,
@@ -108,14 +106,15 @@ def _answer(
     rows_max: int,
 ) -> Offset:
     """Answer the lines after an offset, at most rows_max together; return the offset at the end."""
-    limits = context.settings.limits
     path = context.directory / PART
     path.touch(0o640)
     with path.open("r+b") as result_file, opened(str(data), columns) as source:
         result_file.truncate(offset.bytes)
         result_file.seek(offset.bytes)
         synced_at = time.monotonic()
-        blocks = _blocks_after(blocks_of(source, limits.line_bytes_max, rows_max), offset.lines)
+        blocks = _blocks_after(
+            blocks_of(source, context.settings.limits.line_bytes_max, rows_max), offset.lines
+        )
         for answered in in_order(blocks, answer, context.threads, lambda: False):
             result_file.write(answered.lines)
             offset = offset._replace(

@@ -321,14 +321,13 @@ class Jobs:
             return job_of(find(connection, job_id))
 
     def _check_room(self, connection: Connection) -> None:
-        queued_max = self._limits.jobs_queued_max
         n_queued = connection.execute(
             select(func.count()).where(JOBS.c.state == "queued")
         ).scalar_one()
-        if n_queued >= queued_max:
+        if n_queued >= self._limits.jobs_queued_max:
             raise Overloaded(
-                f"expected at most {queued_max} jobs that wait (limit jobs_queued_max), found "
-                f"{n_queued}"
+                f"expected at most {self._limits.jobs_queued_max} jobs that wait "
+                f"(limit jobs_queued_max), found {n_queued}"
             )
 
     def log_text(self, job_id: str) -> str:

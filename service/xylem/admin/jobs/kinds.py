@@ -143,11 +143,10 @@ def read_request(kind: str, request: Mapping[str, Any]) -> Any:
 
     Raises BadFields, only after an upgrade that changed the model.
     """
-    model = KINDS[kind].request
     try:
-        return model.model_validate(request)
+        return KINDS[kind].request.model_validate(request)
     except ValidationError as error:
-        raise BadFields(all_faults_of(error, [model])) from None
+        raise BadFields(all_faults_of(error, [KINDS[kind].request])) from None
 
 
 def run_job(context: "JobContext") -> dict[str, Any]:
@@ -304,15 +303,14 @@ def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
 
 
 def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
-    alias = promotion.alias
     conditions = promotion.conditions
-    if alias is None:
+    if promotion.alias is None:
         if conditions:
             yield BadRequest("expected no conditions, as no alias moves, found some").with_path(
                 "promotion.if"
             )
         return
-    yield from _fault_of(check_alias, alias, "promotion.alias")
+    yield from _fault_of(check_alias, promotion.alias, "promotion.alias")
     if conditions and not measures:
         yield BadRequest("expected valid or split, to measure on, found neither").with_path(
             "promotion"

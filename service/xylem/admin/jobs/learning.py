@@ -22,8 +22,7 @@ def run(context: JobContext, request: LearnJob) -> dict[str, Any]:
     the files that a job may not read.
     """
     job = context.job
-    database = context.database
-    learning = ModelLearning.of_store(context.store, database, context.settings)
+    learning = ModelLearning.of_store(context.store, context.database, context.settings)
     recipe = Recipe.from_json(patiently(lambda: learning.schedules.recipe(request.model))["recipe"])
     watched = WatchedFiles(context.data)
     files: dict[str, Path] = {}
@@ -44,7 +43,7 @@ def run(context: JobContext, request: LearnJob) -> dict[str, Any]:
         store_of(context.store.root, Cause(f"a {job.kind} job", job=job.id)),
         request.model,
         learn_request,
-        ThresholdDatabase(database),
+        ThresholdDatabase(context.database),
         watched.watching(context.on_progress, "publish"),
     )
     promotion = report["promotion"]

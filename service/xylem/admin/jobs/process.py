@@ -186,7 +186,6 @@ class JobProcess:
 
     def _judge(self, status: int) -> Outcome:
         """Return the outcome, from the last message of a process and its exit status."""
-        limits = self.settings.limits
         if self._final is not None and "error" in self._final:
             code = str(self._final.get("code"))
             return Outcome(
@@ -196,7 +195,8 @@ class JobProcess:
             return Outcome("succeeded", result=self._final["result"])
         if status == -signal.SIGXCPU:
             return _exceeded(
-                f"{limits.job_cpu_seconds_max:g} seconds of processor time", "job_cpu_seconds_max"
+                f"{self.settings.limits.job_cpu_seconds_max:g} seconds of processor time",
+                "job_cpu_seconds_max",
             )
         ending = f"status {status}"
         if status < 0:

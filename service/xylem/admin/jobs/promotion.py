@@ -63,18 +63,18 @@ def promote_if(
     def measure(number: int) -> Measured:
         """Return the figures of a version on the validation rows, at tuned thresholds if any."""
         assert valid is not None  # conditions without validation rows are refused
-        name = context.job.model
-        report = context.on_progress
-        opened = context.store.open(name, number)
+        opened = context.store.open(context.job.model, number)
         tuned = patiently(
-            lambda: ThresholdDatabase(context.database).load(name, number, opened.manifest.digest)
+            lambda: ThresholdDatabase(context.database).load(
+                context.job.model, number, opened.manifest.digest
+            )
         )
         # a version of words is compared with one of vectors by its words
         takes_vectors = featurizer_of(opened).vector_numbers > 0
         read_columns = columns if takes_vectors else columns._replace(vector="", vectors=())
-        labelled = read_labelled(opened, valid, report, read_columns)
+        labelled = read_labelled(opened, valid, context.on_progress, read_columns)
         return Measured(
-            valid_figures(opened, labelled, context.threads, report, tuned).metrics,
+            valid_figures(opened, labelled, context.threads, context.on_progress, tuned).metrics,
             labelled.rows_learnt(opened)[0],
             tuple(labelled.remarks(opened)),
         )
@@ -170,10 +170,9 @@ def _judge(
 
 def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:
     """Move the alias if the verdict says so, and the alias names the same version as then."""
-    model = context.job.model
     if verdict.promoted and version_of_alias(context, verdict.alias) in (verdict.baseline, version):
         Registry(context.store, context.database).promote(
-            model, version, verdict.alias, _cause(context, verdict)
+            context.job.model, version, verdict.alias, _cause(context, verdict)
         )
 
 

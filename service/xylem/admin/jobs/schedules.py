@@ -91,10 +91,9 @@ class Schedules:
         except BadFields as error:
             raise BadFields([fault.within("job") for fault in error.faults]) from None
         if rows is not None and not 1 <= rows <= self._rows_max:
-            rows_max = self._rows_max
             expected = (
-                f"1 to {rows_max} rows"
-                if rows_max
+                f"1 to {self._rows_max} rows"
+                if self._rows_max
                 else "XYLEM_FEEDBACK_ROWS=1, without which no rows come"
             )
             raise BadRequest(f"expected {expected}, found {rows}").with_path("rows")

@@ -82,8 +82,10 @@ class Publication(NamedTuple):
     @property
     def store(self) -> Store:
         """Return the store; its history will name the job."""
-        job = self.context.job
-        return store_of(self.context.store.root, Cause(f"a {job.kind} job", job=job.id))
+        return store_of(
+            self.context.store.root,
+            Cause(f"a {self.context.job.kind} job", job=self.context.job.id),
+        )
 
     @property
     def on_progress(self) -> OnProgress:
@@ -102,11 +104,11 @@ class Publication(NamedTuple):
         """Return the fields `origin`, `latest` and `made_for` of a workflow's request."""
         rule = _rule(request)
         job = self.context.job
-        promotion = request.promotion
         return {
             "origin": {
                 "job": job.id,
-                "rule": promotion and promotion.model_dump(mode="json", by_alias=True),
+                "rule": request.promotion
+                and request.promotion.model_dump(mode="json", by_alias=True),
                 FEEDBACK: dict.fromkeys(request.feedback, job.created),
             },
             "latest": rule is None or rule.alias not in (LATEST, None),
@@ -148,9 +150,8 @@ def publish(
 
             tune(context, version, request.thresholds, on_keep, valid, columns)
     elif request.goes_on:
-        store = context.store
         thresholds = ThresholdDatabase(context.database)
-        patiently(lambda: carry_thresholds(store, request.model, version, thresholds))
+        patiently(lambda: carry_thresholds(context.store, request.model, version, thresholds))
     if rule is not None and rule.alias is not None:
         promote_if(context, rule, version, valid, columns)
     report = read_report(context.store.open(context.job.model, version, verify=False).arrays)
@@ -305,9 +306,8 @@ def run_tuning(context: JobContext, request: TuningJob) -> dict[str, Any]:
 
     A run that finds a result has nothing to do: the thresholds were stored together with it.
     """
-    job = context.job
-    if job.result is not None:
-        return dict(job.result)
+    if context.job.result is not None:
+        return dict(context.job.result)
     files = WatchedFiles(context.data)
     data = files.find(request.data)
     test = None if request.test is None else files.find(request.test, "test")

@@ -189,13 +189,17 @@ async def export_model(
 
     All of it is verified before the first byte is sent.
     """
-    store = services.store
     loop = asyncio.get_running_loop()
 
     def archive() -> Iterator[bytes]:
         yield from filter(
             None,
-            map(bytes, store.archive(model, store.resolve(model, query.version), label_info=True)),
+            map(
+                bytes,
+                services.store.archive(
+                    model, services.store.resolve(model, query.version), label_info=True
+                ),
+            ),
         )
 
     return await stream_of(
