@@ -114,12 +114,14 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
         if facts["limit"] is None
         else f"the tuned threshold, at most {facts['limit']} a row and"
     )
-    gained = []
-    if facts["features_gained"] is not None:
-        gained = [
+    gained = (
+        []
+        if facts["features_gained"] is None
+        else [
             f"Beside words alone these features are worth {facts['features_gained']:+.1f} points "
             "of P@1/3/5."
         ]
+    )
     if facts["rerank"] is not None:
         gained.append(
             f"With --rerank, on {facts['rerank']['rows']:,} rows, P@1/3/5 are "

@@ -150,9 +150,7 @@ class RowCollector:
             text = row["text"]
             if not isinstance(text, str):
                 raise self.file.fault(number, f"expected a string as `text`, found {what_is(text)}")
-            key = None
-            if self._join:
-                key = "" if row.get(self._join) is None else row[self._join]
+            key = ("" if row.get(self._join) is None else row[self._join]) if self._join else None
             self.add_text(
                 number, text, row["labels"], key, row.get(self._weight), row.get(self._vectors.name)
             )

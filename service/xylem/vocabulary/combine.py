@@ -121,17 +121,21 @@ def combine_and_publish(
     """
     check_model(model)
     store.prepare()
-    info = None
-    if request.vocabulary is not None and store.label_info(model) is None:
-        info = read_label_info(
+    info = (
+        read_label_info(
             request.vocabulary, request.key_kind, request.language, first_name=request.first_name
         )
+        if request.vocabulary is not None and store.label_info(model) is None
+        else None
+    )
     members = [store.open(name, reference) for name, reference in request.members]
     concepts, dataset, trained_on = _read(members, request, on_progress)
     draft, report = combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
-    files = {}
-    for number, member in enumerate(members):
-        files.update(store.files_of(member, draft.extra, member_prefix(number)))
+    files = {
+        name: file
+        for number, member in enumerate(members)
+        for name, file in store.files_of(member, draft.extra, member_prefix(number)).items()
+    }
     origin = {"members": [parent_of(member.manifest) for member in members], **request.origin}
     draft = replace(
         draft, extra={**draft.extra, **origin_arrays(origin, request.made_for)}, files=files
@@ -166,11 +170,13 @@ def _read(
 
     Raises BadInput for these files, and for members that cannot be combined.
     """
-    concepts = None
-    if request.vocabulary is not None:
-        concepts = read_concepts(
+    concepts = (
+        None
+        if request.vocabulary is None
+        else read_concepts(
             request.vocabulary, request.language, request.key_kind, first_name=request.first_name
         )
+    )
     check_members(members, request.language, concepts is not None)
     columns = request.columns
     for member in reversed(members):  # those of the first one that has fields are read

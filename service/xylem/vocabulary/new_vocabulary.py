@@ -98,7 +98,8 @@ def set_vocabulary(
     manifest = model.manifest
     if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
         raise BadParameter(
-            f"{manifest.full_name}: expected a combined version with a vocabulary, found one without"
+            f"{manifest.full_name}: expected a combined version with a vocabulary, "
+            "found one without"
         )
     parameters = manifest.trainer.parameters
     key_kind = request.key_kind or str(parameters.get("by", URI))
@@ -165,10 +166,11 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     counts = np.zeros(len(labels), np.int64)
     is_retained = to_new != NO_LABEL
     counts[to_new[is_retained]] = arrays[LABEL_COUNTS][is_retained]
-    maps = []
-    for number in range(len(manifest.members)):
-        of_member = arrays[map_name(number)]
-        maps.append(np.where(of_member == NO_LABEL, NO_LABEL, to_new[of_member]).astype(np.int32))
+    old_maps = (arrays[map_name(number)] for number in range(len(manifest.members)))
+    maps = [
+        np.where(old_map == NO_LABEL, NO_LABEL, to_new[old_map]).astype(np.int32)
+        for old_map in old_maps
+    ]
     near: dict[str, NDArray[Any]] = {}
     if has_near(arrays):
         old_ids = np.full(len(labels), -1, np.int32)

@@ -148,9 +148,8 @@ def _predict_side(
     predictor = make_predictor(side.model)
     rows = labelled.rows
     ranked = predictor.predict(rows, PredictOptions(top_r=TOP_R), request.threads)
-    decided = None
-    if decides and side.tuned is not None:
-        decided = PredictedRows(
+    decided = (
+        PredictedRows(
             *predict_all(
                 predictor,
                 rows,
@@ -160,6 +159,9 @@ def _predict_side(
                 side.tuned.aim.limit,
             )
         )
+        if decides and side.tuned is not None
+        else None
+    )
     return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)
 
 

@@ -177,11 +177,11 @@ def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
     is_finite = np.isfinite(logs)
     finite_logs = logs[is_finite].astype(np.float64)
     weights = labelled.labels.weights_at(labelled.labels.indptr)
-    log_loss = None
-    if len(finite_logs):
-        log_loss = float(
-            -np.average(finite_logs, weights=None if weights is None else weights[is_finite])
-        )
+    log_loss = (
+        float(-np.average(finite_logs, weights=None if weights is None else weights[is_finite]))
+        if len(finite_logs)
+        else None
+    )
     return {
         "log_loss": log_loss,
         "perplexity": None if log_loss is None else float(np.exp(min(log_loss, 700.0))),

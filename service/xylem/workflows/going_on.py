@@ -322,13 +322,15 @@ def go_on(
     If labels are added, the calibration and the embeddings stay.
     """
     grown = grow_on(base, source.data, "extend" if request.extends else "from", crew, on_progress)
-    extra = {}
-    if request.extends:
-        extra = {
+    extra = (
+        {
             name: array
             for name, array in base.arrays.items()
             if name.startswith((f"{CALIBRATION}/", f"{EMBEDDING}/"))
         }
+        if request.extends
+        else {}
+    )
     n_leaves = [int((trees.label_leaf[0] >= 0).sum()) for trees in (base.ensemble, grown.ensemble)]
     parameters: Any = dict(base.manifest.trainer.parameters)
     return Trained(
@@ -456,10 +458,10 @@ def _old_rows(
             labels=stored_rows.labels._replace(n_labels=table.n_names)
         ), None
     datasets = [request.read(on_progress, file) for file in request.rows]
-    warning = None
-    if all(dataset.sha256 != model.manifest.data.sha256 for dataset in datasets):
-        warning = (
-            f"{', '.join(dataset.source for dataset in datasets)}: not what "
-            f"{model.manifest.full_name} was trained on"
-        )
+    warning = (
+        f"{', '.join(dataset.source for dataset in datasets)}: not what "
+        f"{model.manifest.full_name} was trained on"
+        if all(dataset.sha256 != model.manifest.data.sha256 for dataset in datasets)
+        else None
+    )
     return TrainingSet.join([rows_for(dataset, table, featurizer) for dataset in datasets]), warning

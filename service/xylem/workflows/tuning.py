@@ -18,7 +18,9 @@ def tune(
     """
     if valid is None:
         valid = read_labelled(model, request.valid, on_progress, request.columns)
-    test = None
-    if request.test is not None:
-        test = read_labelled(model, request.test, on_progress, request.columns).repeated()
+    test = (
+        None
+        if request.test is None
+        else read_labelled(model, request.test, on_progress, request.columns).repeated()
+    )
     return tune_on(model, request, on_progress, valid.repeated(), test)

@@ -131,9 +131,11 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
             for method in route.methods
         }
         headers["Allow"] = ", ".join(sorted(methods))
-    expected = headers.get("Allow") or "a route of /docs"
-    if code not in _HTTP_CODES.values():
-        expected = "a request that can be served"
+    expected = (
+        "a request that can be served"
+        if code not in _HTTP_CODES.values()
+        else headers.get("Allow") or "a route of /docs"
+    )
     if tensorflow_path is not None:
         expected = f"POST {request.scope.get('root_path', '')}{tensorflow_path[1]}/predict"
     response = problem_response(

@@ -153,9 +153,7 @@ class FeedbackDesk:
 
         Raises BadInput for a body that holds no events, Overloaded, DatabaseUnavailable.
         """
-        parts = None
-        if sender is None:
-            parts = await self._read_sparse(body, served, are_lines=False)
+        parts = await self._read_sparse(body, served, are_lines=False) if sender is None else None
         if parts is None:
             is_long = len(body) > SHORT_BYTES
             parts = await self._read(
@@ -203,9 +201,11 @@ class FeedbackDesk:
     ) -> asyncio.Task[Answered]:
         """Read the events of a block of lines; return the task that counts and answers them."""
         lines = [line for line in block.lines if line is not None]
-        parts = None
-        if len(lines) == len(block.lines) and sender is None:
-            parts = await self._read_sparse(b"\n".join(lines), served, are_lines=True)
+        parts = (
+            await self._read_sparse(b"\n".join(lines), served, are_lines=True)
+            if len(lines) == len(block.lines) and sender is None
+            else None
+        )
         if parts is None:
             parts = await self._read(
                 [value_of(line, self._limits) for line in block.lines],
