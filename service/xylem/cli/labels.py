@@ -105,8 +105,12 @@ def label_info(
         )
     elif file is not None:
         model_store.resolve(model)  # before a long file is read
-        read_info = read_vocabulary(file, by, language, first_name=first_name)
-        _print(attach_label_info(model_store, model, read_info), json)
+        _print(
+            attach_label_info(
+                model_store, model, read_vocabulary(file, by, language, first_name=first_name)
+            ),
+            json,
+        )
     else:
         model_store.resolve(model)
         info = model_store.label_info(model)

@@ -267,11 +267,10 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
         if isinstance(source, str):
             yield from _files(data, **{place: source})
             if not (is_one_file or plain_name(Path(source)).endswith(JOINED_SUFFIXES)):
-                fault = (
+                yield BadRequest(
                     f"expected files of {', '.join(JOINED_SUFFIXES)}, which can be "
                     f"joined, found {source!r}"
-                )
-                yield BadRequest(fault).with_path(place)
+                ).with_path(place)
         elif isinstance(source, FeedbackSource):
             yield from _fault_of(check_model, source.feedback.model, f"{place}.feedback.model")
     yield from _column_faults(request, data)
@@ -279,11 +278,10 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
         yield BadRequest("expected valid or split, found both").with_path("split")
     can_split = not is_one_file or plain_name(Path(str(request.data))).endswith(SPLIT_SUFFIXES)
     if request.split is not None and not can_split:
-        fault = (
+        yield BadRequest(
             f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found "
             f"{request.data!r}"
-        )
-        yield BadRequest(fault).with_path("split")
+        ).with_path("split")
 
 
 def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
@@ -385,7 +383,6 @@ def _files(root: DataRoot, /, **names: str | None) -> Faults:
 
 def _choice_faults(choice: TuningChoice, place: str = "") -> Faults:
     """Yield the fault of how thresholds are tuned; `place` is put before its field."""
-    start = None if choice.start is None else (choice.start[0], choice.start[1])
     try:
         request_of(
             methods=[choice.method],
@@ -393,7 +390,7 @@ def _choice_faults(choice: TuningChoice, place: str = "") -> Faults:
             test=None,
             empty=choice.empty_labels,
             kappa=choice.kappa,
-            start=start,
+            start=None if choice.start is None else (choice.start[0], choice.start[1]),
             objective=choice.objective,
         )
     except BadParameter as error:

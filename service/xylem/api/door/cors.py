@@ -74,10 +74,9 @@ class Cors(CORSMiddleware):
         """
         answer = super().preflight_response(request_headers)
         if answer.status_code != 200:
-            reason = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
             raise CorsRefused(
                 "CORS: expected an origin of XYLEM_CORS_ORIGINS, a method of "
                 f"{', '.join(_METHODS)}, headers of {', '.join(self.allow_headers)}, "
-                f"found another: {reason}"
+                f"found another: {bytes(answer.body).decode().removeprefix('Disallowed CORS ')}"
             )
         return answer

@@ -124,13 +124,16 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     headers = {} if tensorflow_path else dict(error.headers or {})
     request.scope["error_code"] = code
     if "Allow" in headers:  # it names the methods of one route, and each method has its own route
-        methods = {
-            method
-            for route in request.app.routes
-            if route.matches(request.scope)[0] is not Match.NONE
-            for method in route.methods
-        }
-        headers["Allow"] = ", ".join(sorted(methods))
+        headers["Allow"] = ", ".join(
+            sorted(
+                {
+                    method
+                    for route in request.app.routes
+                    if route.matches(request.scope)[0] is not Match.NONE
+                    for method in route.methods
+                }
+            )
+        )
     expected = (
         "a request that can be served"
         if code not in _HTTP_CODES.values()

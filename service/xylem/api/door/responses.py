@@ -72,7 +72,6 @@ class ClosingStream(StreamingResponse):
         self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -105,7 +104,6 @@ class RangedFile(FileResponse):
     """A file of which a client may request a range; one that is not in the file is a problem."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
 
         async def send_unless_refused(message: Message) -> None:
             if message.get("status", HTTPStatus.OK) >= HTTPStatus.BAD_REQUEST:

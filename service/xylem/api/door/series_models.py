@@ -22,7 +22,6 @@ class SeriesModels:
         self._patterns = [] if setting == "none" else setting.replace(" ", "").split(",")
 
     def __contains__(self, model: str) -> bool:
-        """Return whether a model has series of its own."""
         return self._is_all or any(fnmatchcase(model, pattern) for pattern in self._patterns)
 
     def fold(self, families: Iterable[Metric]) -> list[Metric]:
