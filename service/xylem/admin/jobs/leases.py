@@ -72,7 +72,14 @@ class Leases:
         """
         with self.database.write() as connection:
             for _ in range(_ORPHANS):
-                row = self._next(connection)
+                # rows that other workers have locked are skipped
+                row = connection.execute(
+                    select(JOBS)
+                    .where(_is_free(now(connection)))
+                    .order_by(JOBS.c.number)
+                    .limit(1)
+                    .with_for_update(skip_locked=True)
+                ).one_or_none()
                 if row is None:
                     return None
                 if row.cancel_asked:
@@ -185,16 +192,6 @@ class Leases:
         """Return the ids of all jobs."""
         with self.database.read() as connection:
             return list(connection.execute(select(JOBS.c.id)).scalars())
-
-    def _next(self, connection: Connection) -> Row[Any] | None:
-        """Return the row of the next job, locked; skip rows that other workers have locked."""
-        return connection.execute(
-            select(JOBS)
-            .where(_is_free(now(connection)))
-            .order_by(JOBS.c.number)
-            .limit(1)
-            .with_for_update(skip_locked=True)
-        ).one_or_none()
 
     def _take(self, connection: Connection, row: Row[Any], worker: str) -> Claim:
         secret = secrets.token_hex(16)
