@@ -18,7 +18,7 @@ from typing import Any
 from xylem.admin.jobs.confinement import confine
 from xylem.admin.jobs.files import directory_of
 from xylem.admin.jobs.messages import Reporter
-from xylem.base import Settings, configure, log
+from xylem.base import Settings, Unavailable, configure, located, log
 
 # How long this process waits for an earlier process of the same job to end.
 #
@@ -90,8 +90,6 @@ def _lock(directory: Path) -> int:
     So only one process at a time works in the directory. Raises Unavailable if another one keeps it
     locked.
     """
-    from xylem.base import Unavailable
-
     lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
@@ -110,7 +108,6 @@ def _fault(error: Exception, settings: Settings) -> tuple[str, str]:
     """Return the message for callers about an error, and its code."""
     from xylem.admin.jobs.data import DataRoot
     from xylem.admin.jobs.process import memory_exceeded
-    from xylem.base import located
     from xylem.serving import code_of
 
     if isinstance(error, MemoryError):
@@ -121,8 +118,10 @@ def _fault(error: Exception, settings: Settings) -> tuple[str, str]:
         return f"{fault} (or a file beyond the limit job_file_bytes_max)", "no-space"
     code = code_of(error)
     if code == "internal-error":
-        fault = f"expected the job to run, found an error of the service, {type(error).__name__}"
-        return f"{fault}: see its log", code
+        return (
+            "expected the job to run, found an error of the service, "
+            f"{type(error).__name__}: see its log"
+        ), code
     message = DataRoot(settings.data_dir, 1).with_relative_paths(located(error))
     return message.replace(f"{settings.store}/", ""), code
 
