@@ -101,6 +101,7 @@ from .problems import describe_error as describe_error
 from .problems import log_untold as log_untold
 from .rows import to_options as to_options
 from .schemas.faults import all_faults_of as all_faults_of
+from .schemas.fields import AtMost as AtMost
 from .schemas.fields import HIDDEN as HIDDEN
 from .schemas.fields import LIMIT_KEY as LIMIT_KEY
 from .schemas.fields import RequestModel as RequestModel

@@ -1,11 +1,11 @@
 """The JSON of jobs, schedules and the files of the data directory."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, RootModel
 
 from xylem.admin import UploadedFile
-from xylem.serving import RequestModel
+from xylem.serving import AtMost, RequestModel
 
 # The most jobs of one answer.
 JOBS_MAX = 1000
@@ -165,11 +165,16 @@ class ConceptKey(RequestModel):
 class ConceptBody(ConceptKey):
     """A concept that is added to the vocabulary of a model."""
 
-    names: dict[str, list[str]] = Field(
-        description="by language, the name and then other names: texts are searched for them"
+    names: Annotated[
+        dict[str, Annotated[list[str], AtMost("label_list_max", "names")]],
+        AtMost("label_list_max", "languages"),
+    ] = Field(description="by language, the name and then other names: texts are searched for them")
+    broader: Annotated[list[str], AtMost("label_list_max", "broader concepts")] = Field(
+        default=[], description="keys of the concepts above it"
     )
-    broader: list[str] = Field(default=[], description="keys of the concepts above it")
-    examples: list[str] = Field(default=[], description="texts that have it: the next run learns")
+    examples: Annotated[list[str], AtMost("events_max", "examples")] = Field(
+        default=[], description="texts that have it: the next run learns"
+    )
 
 
 class ConceptList(BaseModel):
