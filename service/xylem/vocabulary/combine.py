@@ -223,16 +223,6 @@ def combine_dataset(
         )
     dataset.labels.refuse_weights("combine")
     check_members(members, request.language, concepts is not None)
-    if concepts is not None and dataset.report is not None:
-        for finding in concepts.findings:
-            dataset.report.note(finding, strict=request.columns.strict)
-        known_labels = {*concepts.keys, *concepts.retired}
-        note_without_concept(
-            dataset.report,
-            [name for name in dataset.names if name not in known_labels],
-            len(dataset.names),
-            strict=request.columns.strict,
-        )
     trainers = [
         None if request.trainer_of is None else request.trainer_of(member, dataset)
         for member in members
@@ -247,6 +237,16 @@ def combine_dataset(
     is_boosted = dataset.n_rows >= BOOSTED_ROWS
     kind = ("boosted" if is_boosted else "linear") if request.ranker == "auto" else request.ranker
     parts = unranked_parts(members, concepts, dataset, trained_on, request)
+    if concepts is not None and dataset.report is not None:
+        for finding in concepts.findings:
+            dataset.report.note(finding, strict=request.columns.strict)
+        known_labels = {*concepts.keys, *concepts.retired}
+        note_without_concept(
+            dataset.report,
+            [name for name in dataset.names if name not in known_labels],
+            len(dataset.names),
+            strict=request.columns.strict,
+        )
     warnings = [*parts.warnings, *warnings]
     beams: list[MeasuredBeam] = []
     candidates = None
