@@ -71,7 +71,9 @@ def generate_labelled(n_labels: int) -> tuple[SparseRows, LabelRows]:
     the others by Zipf's law. A few labels have no row.
     """
     random, zipf = np.random.default_rng(n_labels), Zipf()
-    own = zipf.draw(random, n_labels * _LABEL_FEATURES).reshape(n_labels, _LABEL_FEATURES)
+    label_features = zipf.draw(random, n_labels * _LABEL_FEATURES).reshape(
+        n_labels, _LABEL_FEATURES
+    )
     n_rows = max(1, int(_ROWS_A_LABEL * n_labels))
     n_groups = -(-n_labels // _GROUP_LABELS)
     groups = random.permutation(n_rows) % n_groups
@@ -84,7 +86,7 @@ def generate_labelled(n_labels: int) -> tuple[SparseRows, LabelRows]:
         labels.append(row_labels.astype(np.int32))
         drawn = zipf.draw(random, _DRAWS_A_FEATURE * ROW_FEATURES)
         from_labels = np.flatnonzero(random.random(len(drawn)) < _OWN_SHARE)
-        drawn[from_labels] = random.choice(own[row_labels].ravel(), len(from_labels))
+        drawn[from_labels] = random.choice(label_features[row_labels].ravel(), len(from_labels))
         row[:] = _row_of(drawn)
     label_ptr = np.concatenate([[0], np.cumsum([len(of_row) for of_row in labels])])
     return _rows_of(random, indices), LabelRows(label_ptr, np.concatenate(labels), n_labels)

@@ -213,5 +213,5 @@ def keys_that_may_not_see_it_are_told(page: Console) -> None:
     page.fill("#model", "bare")
     page.shows("#page-learning h1", "Learning of bare")
     page.shows("#corrections-told", "0 corrections are stored")
-    asked = {"authorization": f"Bearer {other}"}
-    assert page.server.ask("GET", "/v1/admin/models/m/learning", **asked)[0] == 404
+    headers = {"authorization": f"Bearer {other}"}
+    assert page.server.ask("GET", "/v1/admin/models/m/learning", **headers)[0] == 404

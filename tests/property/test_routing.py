@@ -104,8 +104,8 @@ def test_blocks_and_their_room_change_no_bit(
     room = least + int(np.diff(ensemble.child_ptr).max()) if is_tight else None
     costs, alone = np.full((2, 9, 2), -1, np.int64)
     for requested in (costs, None):  # narrow chunks are spread only where no costs are requested
-        found = run(forest, link, block_rows=block_rows, room=room, costs=requested)
-        assert [list(answer.items()) for answer in found] == [
+        answers = run(forest, link, block_rows=block_rows, room=room, costs=requested)
+        assert [list(answer.items()) for answer in answers] == [
             list(answer.items()) for answer in expected
         ]
     run(forest, link, costs=alone)

@@ -96,17 +96,17 @@ def test_a_training_tells_of_labels_that_label_info_lacks(
     names = tmp_path / "names.csv"
     names.write_text(table(4))
     train = ("train", "plt", "--data", data, "--model", "m", "-p", "trees=1", *stream)
-    given = ("--label-info", names)
-    status, _, err = command(*train, *given, "--strict")
+    label_info = ("--label-info", names)
+    status, _, err = command(*train, *label_info, "--strict")
     assert status == 2 and err.endswith(f"({WITHOUT_CONCEPT})\n")
     assert "found 2 of 6 that are none, as 'l4', 'l5'" in err
     assert Store(tmp_path / "store").versions("m") == ()
-    for more in (given, ()):  # then the model has it
+    for more in (label_info, ()):  # then the model has it
         status, out, err = command(*train, *more, "--json")
         assert status == 0 and f"({WITHOUT_CONCEPT})" in err
         assert findings_of(json.loads(out.splitlines()[-1]), WITHOUT_CONCEPT)
     names.write_text(table(7))
-    status, out, err = command(*train, *given, "--json")
+    status, out, err = command(*train, *label_info, "--json")
     assert (status, err) == (0, "") and json.loads(out.splitlines()[-1])["findings"] == []
 
 

@@ -37,8 +37,8 @@ async def send_as(client: httpx.AsyncClient, name: str, n: int, no_rows: Any = (
 async def page(client: httpx.AsyncClient, query: str = "") -> dict[str, Any]:
     response = await client.get(CORRECTIONS + query)
     assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+    corrections: dict[str, Any] = response.json()
+    return corrections
 
 
 async def test_corrections_are_paged_by_label_and_by_key(own_store: Store) -> None:
@@ -61,8 +61,8 @@ async def test_corrections_are_paged_by_label_and_by_key(own_store: Store) -> No
         of_shop = await page(client, "?key=shop")
         assert {row["key"] for row in of_shop["corrections"]} == {"shop"}
         for nothing in ("?key=nobody", "?label=none", "?key=%00", "?before=1"):
-            found = await page(client, nothing)
-            assert (found["corrections"], found["next"], found["n_rows"]) == ([], None, 6)
+            empty = await page(client, nothing)
+            assert (empty["corrections"], empty["next"], empty["n_rows"]) == ([], None, 6)
         for wrong in ("?limit=0", "?limit=201", "?before=0", "?before=x", "?colour=1"):
             assert (await client.get(CORRECTIONS + wrong)).status_code == 422, wrong
         missing = await client.get("/v1/admin/models/nosuch/corrections")

@@ -128,14 +128,14 @@ def texts_of_classes(n: int, seed: int) -> list[str]:
     rng = np.random.default_rng(seed)
     following, names = (np.random.default_rng(7).permutation(size) for size in (8, 200))
     share = 1 / np.arange(1, 26)
-    found = []
+    texts = []
     for group in rng.integers(8, size=n):
         words = []
         for place in rng.choice(25, 20, p=share / share.sum()):
             words.append(f"word{names[group * 25 + place]}")
             group = following[group] if rng.random() < 0.85 else rng.integers(8)
-        found.append(" ".join(words))
-    return found
+        texts.append(" ".join(words))
+    return texts
 
 
 def test_a_learned_tree_of_few_texts_is_better_by_default(tmp_path: Path) -> None:
