@@ -129,8 +129,7 @@ def each_key_stroke_is_answered_and_a_request_copied(page: Console) -> None:
         assert "a blue thing" in text
         assert KEY not in text
         assert ("XYLEM_KEY" in text) == (way != "JSON")
-        page.click("dialog .close")
-        page.wait("!$('dialog')")
+        page.close_dialog()
     assert page.server.ask("POST", "/v1/models/colours/predict", json.loads(text))[0] == 200
 
 
@@ -178,7 +177,7 @@ def a_version_is_promoted_and_rolled_back_with_a_reason(page: Console) -> None:
     page.shows("#page-versions", "better <b>colours</b>")
     page.press("Origin")
     page.shows("dialog", "my_colours.jsonl")
-    page.click("dialog .close")
+    page.close_dialog()
     assert page.ask("")["aliases"] == {"latest": 1}
 
 
@@ -214,7 +213,7 @@ def a_key_is_made_and_revoked(page: Console) -> None:
     made = page.text("dialog pre")
     asked = {"authorization": f"Bearer {made}"}
     assert page.server.ask("GET", "/v1/admin/keys", **asked)[0] == 403
-    page.click("dialog .close")
+    page.close_dialog()
     page.press("Revoke…")
     page.press("Revoke")
     page.shows("#page-keys", "revoked")

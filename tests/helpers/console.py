@@ -38,6 +38,11 @@ class Console(Browser):
         self.run(f"location.hash = '#/{page}'")
         self.wait(f"!$('#page-{page}').hidden && $('#page-{page} h1')")
 
+    def close_dialog(self) -> None:
+        """Close a dialog, and wait until it is gone: the next one is found by the same selector."""
+        self.click("dialog .close")
+        self.count("dialog", 0)
+
     def is_first(self, label: str) -> None:
         """Wait until a label is the first of those that are predicted."""
         self.wait(f"$('#predictions .name').textContent === {json.dumps(label)}")

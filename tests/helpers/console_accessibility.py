@@ -30,7 +30,7 @@ def pages_are_accessible(page: Console, name: str, dark: bool) -> None:
         page.click("#page-labels tbody .label-name")
         page.wait("$('dialog .bar-adds') && $('dialog svg.chart')")
         no_rule_of_accessibility_is_broken(page)
-        page.click("dialog .close")
+        page.close_dialog()
     page.look()
     page.fill("#model", "hostile")
 

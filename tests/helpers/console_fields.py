@@ -26,7 +26,7 @@ def each_field_has_a_text_of_its_own(page: Console) -> None:
     page.fill("#field-1", "quiet new late")
     page.press("JSON")
     assert '"title": "old HONEY"' in page.text("dialog pre")
-    page.click("dialog .close")
+    page.close_dialog()
     if AXE.exists():
         no_rule_of_accessibility_is_broken(page)
     page.fill("#kind", "text")

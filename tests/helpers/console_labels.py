@@ -32,7 +32,7 @@ def labels_are_searched_and_explained(page: Console) -> None:
     points = page.ask(f"/versions/2/threshold-history?id={label}")["points"]
     assert [point["kind"] for point in points] == ["tuned", "feedback"]
     assert page.run("$$('dialog svg.chart circle').length") == len(points)
-    page.click("dialog .close")
+    page.close_dialog()
     page.fill("#page-labels input[type=search]", "")
     page.count("#page-labels tbody tr", 6)
     few = page.ask("/versions/2/labels?marks_below=10")["labels"]
@@ -81,7 +81,7 @@ def labels_are_called_by_their_names(page: Console) -> None:
     page.press("JSON")
     body = json.loads(page.text("dialog pre"))
     assert (body["deny_labels"], body["language"]) == (["black"], "en")
-    page.click("dialog .close")
+    page.close_dialog()
     page.click("#deny-chosen button")
     page.fill("#top", "10")
     page.fill("#language", "")

@@ -87,10 +87,11 @@ def corrections_are_filtered_and_deleted(page: Console) -> None:
     page.count("#corrections .danger", 2)
     page.click("#corrections .danger")
     page.shows("dialog", "Thresholds keep what they have learnt")
-    page.click("dialog .close")
+    page.close_dialog()
     assert page.run("$$('#corrections .danger').length") == 2
     page.click("#corrections .danger")
     page.click("dialog .danger")
+    page.count("dialog", 0)
     page.count("#corrections .danger", 1)
     page.shows("#waiting", "1 correction waits")
     assert page.server.ask("GET", "/v1/models/m/thresholds")[1]["n_events"] == n_events
@@ -140,7 +141,7 @@ def a_run_now_shows_its_progress_and_the_new_version(page: Console) -> None:
     page.shows("dialog", "Learnt for the first time")
     page.shows("dialog", "Figures on")
     page.shows("dialog table", "nDCG@5")
-    page.click("dialog .close")
+    page.close_dialog()
     page.fill("#run-figure", "P@1")
     page.shows("#runs thead", "P@1 before")
 
