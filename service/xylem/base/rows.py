@@ -172,14 +172,14 @@ class LabelRows(NamedTuple):
     def weighed(
         self, rows: NDArray[np.float32], labels: NDArray[np.float32] | None = None
     ) -> LabelRows:
-        """Return the labels with weights of rows, and of labels; None: those are 1."""
+        """Return the labels with weights of rows, and of labels (1 if `labels` is None)."""
         of_labels = np.repeat(rows, np.diff(self.indptr))
         return self._replace(
             weights=RowWeights(rows, of_labels if labels is None else of_labels * labels)
         )
 
     def weights_at(self, ptr: NDArray[Any]) -> Any:
-        """Return the weight of each entry's row, float64[ptr[-1]]; None: all are 1.
+        """Return the weight of each entry's row, float64[ptr[-1]]; None if all are 1.
 
         ptr  int64[n + 1], the offsets of the entries of each row
         """

@@ -44,7 +44,7 @@ from xylem.workflows.branch_figures import branch_groups, near_misses
 from xylem.workflows.stored_figures import Band, frequency_bands, group_figures, kept_figures
 from xylem_store import F32, I64, U8, LabelInfo, Model, has_calibration, has_rerank, name_of
 
-TOP_R = 5  # the number of labels that rankings are measured on, and that are timed
+TOP_R = 5  # labels predicted for each row, for the measures of rankings and for the timing
 
 THRESHOLD_UNTUNED = 0.5  # the threshold of F-measures if a version has no tuned thresholds
 

@@ -122,7 +122,7 @@ class SoftmaxParameters(Parameters):
         return "huffman"
 
     def learns(self) -> TreeLearning | None:
-        """Return the options of learning the tree; None: the first tree stays."""
+        """Return the options of learning the tree; None if the first tree is not changed."""
         return None
 
     def transitions(self) -> tuple[int, int]:

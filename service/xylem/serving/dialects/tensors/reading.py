@@ -193,7 +193,10 @@ def _with_form(plan: InferPlan) -> InferPlan:
 
 
 def planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
-    """Return a plan with the form of tensors of a layout, if kernels can answer the request."""
+    """Return the plan with the form of its tensors, by which kernels answer the request.
+
+    A plan that no kernel can answer is returned unchanged.
+    """
     query_and_number = body_query_of(plan.options, plan.n_rows, layout.n_values)
     if query_and_number is None:
         return plan
