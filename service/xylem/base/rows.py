@@ -25,8 +25,8 @@ class SparseRows(NamedTuple):
     indices     int32[nnz]    features, strictly ascending within a row, in [0, n_features)
     values      float32[nnz]  finite
     n_features  int
-    tail        int           so many of the last features are known to be in every row: kernels of
-                              trainers sum them without look-ups
+    tail        int           this many of the last features are known to be in every row: kernels
+                              of trainers sum them without look-ups
     """
 
     indptr: NDArray[np.int64]

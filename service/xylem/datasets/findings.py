@@ -254,7 +254,7 @@ def _example(survey: Survey, names: Sequence[str], ids: Sequence[int]) -> str:
 
 LINES_LEAST = 3  # the least number of line ends of a cell that may have swallowed rows
 
-# From so many lines on that are all like rows, a cell is taken for rows behind a stray quote.
+# From this many lines on that are all like rows, a cell is taken for rows behind a stray quote.
 LINES_SURE = 10
 
 

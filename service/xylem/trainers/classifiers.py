@@ -41,7 +41,7 @@ class SolverOptions(NamedTuple):
     eps         accuracy at which a solver stops
     epochs_max  most epochs of a solver
     prune       weights smaller than this are left out; 0 keeps all weights that are not 0
-    tail        all weights of so many last features are kept, so that each node has all of them
+    tail        all weights of the last `tail` features are kept, so that each node has all of them
     """
 
     loss: Loss

@@ -190,7 +190,7 @@ class LearnedTreeParameters(SoftmaxParameters):
     )
     margin: Margin = Field(
         default="auto",
-        description="a label moves if another child is better by so many standard errors (at "
+        description="a label moves if another child is better by this many standard errors (at "
         "the last "
         "update; fewer before); 0: if it is better at all, as in the paper; auto: 8, or 0 with "
         "task=text",

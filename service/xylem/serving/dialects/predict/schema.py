@@ -356,7 +356,7 @@ class Options(InfoQuery):
         default=10,
         description="how many nodes the search keeps on each level; more are slower and closer "
         "to exact. With tuned thresholds it keeps only nodes that lead to labels that pass, and "
-        "so many on a level on average",
+        "this many on a level on average",
     )
     exact: bool = Field(
         default=False,
@@ -397,7 +397,7 @@ class Options(InfoQuery):
     )
     chunk_characters: Annotated[int, Field(ge=CHUNK_CHARACTERS_MIN)] | None = Field(
         default=None,
-        description="longer texts are divided between words into chunks of at most so many "
+        description="longer texts are divided between words into chunks of at most this many "
         "characters; a label's score is the mean of its scores in the chunks. Not together with "
         "exact, explain or label_weights",
     )

@@ -45,7 +45,7 @@ UNSUPPORTED_OPTIONS = ("explain", "statistics", "language", "label_info", "chunk
 _ITEMS_MAX = 1 << 20  # elements of a tensor in a long body of JSON; more come as binary data
 
 # Requests whose tensors are all binary, and of the same shapes, have the same JSON: that of so
-# many, of at most so many bytes, is kept with what it says. To read it takes longer than all else
+# many, of at most this many bytes, is kept with what it says. To read it takes longer than all else
 # that such a request needs.
 PLANS_MAX = 256
 PLAN_BYTES_MAX = 2048
