@@ -138,7 +138,7 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
     ).take(np.flatnonzero(into == np.arange(rows.n_rows)))
 
 
-# At most so many labels are added at once, and not more than there are already.
+# At most this many labels are added at once, and not more than there are already.
 #
 # Beyond that, training again does not take much longer.
 NEW_LABELS_MAX = 100_000

@@ -71,7 +71,7 @@ from xylem_store import (
 # with fewer held-out documents nothing is measured: one would be three points of P@1
 JUDGES_MIN = 30
 
-NAMES_MAX = 20  # at most so many concepts are named in a report
+NAMES_MAX = 20  # at most this many concepts are named in a report
 
 _COMPARED = 500  # held-out documents that are compared with all rows at a time
 

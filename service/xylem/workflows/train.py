@@ -180,7 +180,8 @@ def train_dataset(
     """Train on rows that are passed directly; return what can be published. Raises BadInput.
 
     crew    runs the steps; None: threads of this process do
-    chosen  the parameters with an opened encoder; None: those of the request, which names none
+    chosen  the parameters with an opened encoder; None: the parameters of the request, which
+            names no encoder
 
     The files that the request names are ignored: data, valid, label_names and columns.
     """
