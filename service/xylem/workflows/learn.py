@@ -224,7 +224,7 @@ def encode_texts(work: LearnWork) -> LearnWork:
     for part in filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections)):
         dataset = with_vectors(dataset_of(part), encoder, crew, work.on_progress, work.store)
         assert dataset.texts is not None and dataset.vectors is not None
-        opened.known.update(zip(dataset.texts, dataset.vectors, strict=True))
+        opened.vectors.update(zip(dataset.texts, dataset.vectors, strict=True))
     return replace(work, encoder=opened)
 
 

@@ -54,8 +54,8 @@ class Encoder:
     were quantised for a processor are scaled by what stands in a batch: the vector of a text would
     depend on its neighbours.
 
-    dims   the length of a vector
-    known  vectors of texts that were encoded before, for whoever needs them several times
+    dims     the length of a vector
+    vectors  of texts that were encoded before, for whoever needs them several times
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Encoder:
         Raises BadModel for a graph or a tokenizer that cannot be used.
         """
         self._prefix = prefix
-        self.known: dict[str, F32] = {}
+        self.vectors: dict[str, F32] = {}
         self._tokenizer = _open_tokenizer(arrays.tokenizer.tobytes(), max_tokens)
         self._session = _open_session(arrays.model.tobytes())
         self._inputs = {
@@ -93,8 +93,8 @@ class Encoder:
         The mean of tokens is summed in float64. Same text, same bits, whatever else is encoded.
         Raises BadInstance if the graph fails, or its numbers are not finite.
         """
-        if text in self.known:
-            return self.known[text]
+        if text in self.vectors:
+            return self.vectors[text]
         try:
             tokens = self._tokenizer.encode(self._prefix + text)
             if not tokens.ids:
