@@ -60,7 +60,9 @@ def with_vectors(
     n_done = len(blocks) - len(missing)
     for i, result in zip(missing, crew.mapped(encoder, (blocks[i] for i in missing)), strict=True):
         vectors[i] = result
-        _write(stored[i], result)
+        if (file := stored[i]) is not None:
+            with unfinished(file) as out:
+                np.save(out, result, allow_pickle=False)
         n_done += 1
         on_progress("encode", min(n_done * BLOCK_TEXTS, len(texts)), len(texts))
     if folder is not None and missing:
@@ -96,13 +98,6 @@ def _read(file: Path | None) -> F32 | None:
     except (OSError, ValueError, EOFError):
         return None
     return vectors
-
-
-def _write(file: Path | None, vectors: F32) -> None:
-    if file is None:
-        return
-    with unfinished(file) as out:
-        np.save(out, vectors, allow_pickle=False)
 
 
 def _remove_oldest(folder: Path) -> None:

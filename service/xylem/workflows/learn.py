@@ -203,29 +203,30 @@ def _alone(store: Store, model: str) -> Iterator[None]:
 
 
 def read_rows(work: LearnWork) -> LearnWork:
-    """Read the rows, and hold a tenth of the documents out."""
+    """Read the rows, and hold a tenth of the documents out; encode all texts once for all steps."""
     request = work.request
     rows = read_learning_rows(
         request.recipe, request.files, request.feedback, work.on_progress, request.examples
     )
+    encoder = None
+    if work.chosen.encoder is not None:
+        encoder = work.chosen.encoder.workspace()
+        for part in filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections)):
+            vectors = with_vectors(
+                dataset_of(part),
+                work.chosen.encoder,
+                Crew(request.threads),
+                work.on_progress,
+                work.store,
+            ).vectors
+            encoder.vectors.update(zip((row.text for row in part), np.array(vectors), strict=True))
     return replace(
-        work, rows=rows, dataset=dataset_of(rows.documents), report={"sources": rows.sources}
+        work,
+        encoder=encoder,
+        rows=rows,
+        dataset=dataset_of(rows.documents),
+        report={"sources": rows.sources},
     )
-
-
-def encode_texts(work: LearnWork) -> LearnWork:
-    """Encode the texts of all rows once, if the recipe has an encoder: later steps use them."""
-    encoder = work.chosen.encoder
-    if encoder is None:
-        return work
-    opened = encoder.workspace()
-    crew = Crew(work.request.threads)
-    rows = work.rows
-    for part in filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections)):
-        dataset = with_vectors(dataset_of(part), encoder, crew, work.on_progress, work.store)
-        assert dataset.texts is not None and dataset.vectors is not None
-        opened.vectors.update(zip(dataset.texts, dataset.vectors, strict=True))
-    return replace(work, encoder=opened)
 
 
 def fit_members_and_ranker(work: LearnWork) -> LearnWork:
@@ -518,7 +519,6 @@ def promote(work: LearnWork) -> LearnWork:
 # The steps of a run, in their order.
 STEPS = (
     read_rows,
-    encode_texts,
     fit_members_and_ranker,
     measure,
     decide,

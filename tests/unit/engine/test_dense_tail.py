@@ -23,11 +23,12 @@ from xylem_store.extras import dense_tail
 from xylem_store.version import Model
 
 TEXTS = REAL_TEXTS[:300]
-N_LABELS = 60
+N_LABELS = 120
 DIMS = 37
 TRAINERS = [
     ("label-tree", ("leaf_size=20", "arity=4")),
     ("label-tree", ("trees=2", "leaf_size=9")),
+    ("label-tree", ("leaf_size=60",)),
     ("label-tree", ("loss=logistic", "leaf_size=20")),
     ("ovr", ()),
     ("plt", ()),
@@ -89,7 +90,8 @@ def test_the_bits_are_those_of_looked_up_features(
     words = rows.cut(0, 3).without_tail()._replace(n_features=rows.n_features)
     part = rows.cut(3, 4)
     short = SparseRows(np.array([0, 7]), part.indices[-7:], part.values[-7:], rows.n_features)
-    for some in (rows, rows.cut(5, 6), rows.cut(0, 9), words, short):
+    mixed = SparseRows.join([rows, words, short, rows])  # rows are added in pairs if of one length
+    for some in (rows, rows.cut(5, 6), rows.cut(0, 9), words, short, mixed):
         for options in OPTIONS:
             ours, theirs = fast.predict(some, options, 2), slow.predict(some, options, 2)
             for array, expected in zip(ours, theirs, strict=True):

@@ -251,10 +251,8 @@ def _principal(covariance: F64, start: F64) -> F64:
             for i in range(components.shape[1]):
                 for j in range(components.shape[1]):
                     products[c, j] += components[c, i] * covariance[i, j]
-            for other in range(c):
-                _remove(products[c], products[other])
-            for other in range(c):  # once more: the first time leaves rounding errors
-                _remove(products[c], products[other])
+            for turn in range(2 * c):  # twice: the first time leaves rounding errors
+                _remove(products[c], products[turn % c])
             length = np.sqrt((products[c] * products[c]).sum())
             if length > least:
                 products[c] /= length

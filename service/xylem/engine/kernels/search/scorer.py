@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.engine.kernels.search.call import Rows
-from xylem.engine.kernels.search.tail import add_tail, n_before_tail, note_tail
+from xylem.engine.kernels.search.tail import add_tails, n_before_tail, note_tail
 from xylem.engine.kernels.search.workspace import STAGES, Entries, Workspace
 from xylem_store import (
     BLOCK_BITS,
@@ -201,6 +201,13 @@ def add_rows(parts: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
 
     The sums are padded with zeros.
     """
+    n_bytes = add_looked_up(parts, node, stage, slot)
+    return n_bytes + add_tail_rows(parts, node, (stage, stage), (slot, slot))
+
+
+@inlined
+def add_looked_up(parts: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
+    """Do as `add_rows`, without the tail."""
     ensemble, sparse, dense, _, _, work = parts
     width = children_width(ensemble, node)
     margins = work.margins[slot]
@@ -210,15 +217,44 @@ def add_rows(parts: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
     n_dense = work.counts[stage, 1]
     if n_dense > 0:
         _add_dense_rows(dense, width, work, stage, margins)
-    n_tail = work.counts[stage, 4]
-    if n_tail > 0:
-        values = parts.rows.values[work.counts[stage, 3] : work.counts[stage, 3] + n_tail]
-        add_tail(dense, _tail_rows(ensemble, node, work, stage), width, values, margins)
-        n_dense += n_tail
-    if n_dense > 0:
-        for j in range(int(width), LANES):  # vectors also read the rows after a narrow row
-            margins[j] = np.float32(0.0)
+        _clear_padding(margins, width)
     return np.int64(n_words * sparse.itemsize + n_dense * width * dense.itemsize)
+
+
+@inlined
+def add_tail_rows(
+    parts: ScorerParts, node: int, stages: tuple[int, int], slots: tuple[int, int]
+) -> np.int64:
+    """Add the tails of two rows, which are of one length, into their margins, or of one row.
+
+    stages, slots  of the two rows, or twice of the same one
+
+    Returns the bytes of the weights of one row.
+    """
+    ensemble, _, dense, rows, _, work = parts
+    n_tail = work.counts[stages[0], 4]
+    if n_tail == 0:
+        return np.int64(0)
+    width = children_width(ensemble, node)
+    starts = (work.counts[stages[0], 3], work.counts[stages[1], 3])
+    add_tails(
+        dense,
+        _tail_rows(ensemble, node, work, stages[0]),
+        width,
+        (rows.values[starts[0] : starts[0] + n_tail], rows.values[starts[1] : starts[1] + n_tail]),
+        (work.margins[slots[0]], work.margins[slots[1]]),
+        slots[0] != slots[1],
+    )
+    _clear_padding(work.margins[slots[0]], width)
+    _clear_padding(work.margins[slots[1]], width)
+    return np.int64(n_tail * width * dense.itemsize)
+
+
+@inlined
+def _clear_padding(margins: F32, width: np.int64) -> None:
+    """Set the margins behind a narrow row to 0: vectors also read the rows after it."""
+    for j in range(int(width), LANES):
+        margins[j] = np.float32(0.0)
 
 
 @inlined

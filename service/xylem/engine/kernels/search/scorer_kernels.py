@@ -9,10 +9,13 @@ from xylem.engine.kernels.search.call import Call, Rows
 from xylem.engine.kernels.search.feature_map import spread_chunk
 from xylem.engine.kernels.search.scorer import (
     ScorerParts,
+    add_looked_up,
     add_rows,
+    add_tail_rows,
     children_width,
     find_all,
     find_words,
+    finish_margins,
     place,
     scale_sums,
     score_children,
@@ -111,10 +114,22 @@ def _score_mapped(call_at: I64, k: int, end: int, samples: Samples) -> None:
     parts = _scorer_parts(call_at, samples)
     ensemble, sparse, _, _, entries, work = parts
     node = entries.node[k]
-    for entry in range(k, end):
-        _find_mapped_rows(parts, node, entries.row[entry])
-        find_words(ensemble, sparse, node, work, 0)
-        score_children(parts, node, 0, entry - k)
+    for first in range(k, end, 2):
+        last = min(first + 1, end - 1)
+        for entry in range(first, last + 1):
+            stage = entry - first
+            _find_mapped_rows(parts, node, entries.row[entry], stage)
+            find_words(ensemble, sparse, node, work, stage)
+            work.cost[entry - k, 1] += add_looked_up(parts, node, stage, entry - k)
+        is_pair = last > first and work.counts[0, 4] == work.counts[1, 4]
+        n_bytes = np.int64(0)
+        for entry in range(first, last + 1):
+            other = last if is_pair else entry
+            if entry == first or not is_pair:
+                n_bytes = add_tail_rows(
+                    parts, node, (entry - first, other - first), (entry - k, other - k)
+                )
+            finish_margins(ensemble, node, n_bytes, work, entry - k)
 
 
 @inlined
@@ -134,7 +149,7 @@ def _score_feature(call_at: I64, node: int, place_in_row: int, samples: Samples)
 
 
 @inlined
-def _find_mapped_rows(parts: ScorerParts, node: int, row: int) -> None:
+def _find_mapped_rows(parts: ScorerParts, node: int, row: int, stage: int) -> None:
     """Find the rows of a row's features in the chunk that is spread over the map.
 
     It replaces find_blocks and find_rows.
@@ -143,15 +158,15 @@ def _find_mapped_rows(parts: ScorerParts, node: int, row: int) -> None:
     low = rows.indptr[row]
     high = rows.indptr[row + 1]
     n_before = n_before_tail(rows.indices[low:high], work)
-    note_tail(work, 0, low, n_before, high)
+    note_tail(work, stage, low, n_before, high)
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)
     first_dense = ensemble.dense_ptr[chunk]
     first_sparse = ensemble.row_start[chunk]
-    dense_at = work.dense_at[0]
-    dense_value = work.dense_value[0]
-    sparse_at = work.sparse_at[0]
-    sparse_value = work.sparse_value[0]
+    dense_at = work.dense_at[stage]
+    dense_value = work.dense_value[stage]
+    sparse_at = work.sparse_at[stage]
+    sparse_value = work.sparse_value[stage]
     n_sparse = np.int64(0)
     n_dense = np.int64(0)
     for i in range(low, low + n_before):
@@ -163,5 +178,5 @@ def _find_mapped_rows(parts: ScorerParts, node: int, row: int) -> None:
         sparse_at[place(n_sparse)] = first_sparse + entry - 1
         sparse_value[place(n_sparse)] = value
         n_sparse += np.int64(entry > 0)
-    work.counts[0, 1] = n_dense
-    work.counts[0, 2] = n_sparse
+    work.counts[stage, 1] = n_dense
+    work.counts[stage, 2] = n_sparse
