@@ -290,8 +290,11 @@ class VectorFeaturizer(Featurizer):
         self._opened = None if encoder is None else encoder.workspace()
         self.tail_features = tail.dims
         self.vector_numbers = 0 if encoder else len(tail.mean)
-        beside = "" if encoder else f" with a vector of {len(tail.mean)} numbers"
-        self.takes = f"text{beside}, or ids and values"
+        self.takes = (
+            "text, or ids and values"
+            if encoder
+            else f"text with a vector of {len(tail.mean)} numbers, or ids and values"
+        )
 
     @property
     def continuation(self) -> Featurizer:
@@ -405,10 +408,9 @@ def load_vectors(
         raise Corrupt("manifest", f"features.{VECTORS}weight that was chosen", "auto")
     mean = take(arrays, MEAN, "float32", (None,))
     tail = Tail(mean, take(arrays, BASIS, "float32", (len(mean), None)), float(options.weight))
-    stored_names = _NAMES | (_ENCODER_NAMES if source == BY_ENCODER else set())
     if (
         vectors != {**vectors, "numbers": len(mean), "dims": tail.dims}
-        or vectors.keys() != stored_names
+        or vectors.keys() != _NAMES[source]
     ):
         raise Corrupt("manifest", f"features.{VECTORS}dims to be {tail.dims}", vectors)
     if source == BESIDE_TEXTS:
@@ -416,5 +418,8 @@ def load_vectors(
     return words, tail, options.encoder(str(vectors["encoder"]), EncoderArrays.among(arrays))
 
 
-_NAMES = {"source", "numbers", "dims", "weight"}
-_ENCODER_NAMES = {"encoder", "prefix", "max_tokens"}
+_GIVEN_NAMES = {"source", "numbers", "dims", "weight"}
+_NAMES = {
+    BESIDE_TEXTS: _GIVEN_NAMES,
+    BY_ENCODER: _GIVEN_NAMES | {"encoder", "prefix", "max_tokens"},
+}

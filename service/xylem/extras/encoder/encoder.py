@@ -116,8 +116,7 @@ class Encoder:
         length = np.sqrt(np.sum(vector * vector))
         if not np.isfinite(length):
             raise BadInstance("expected an encoder that gives finite numbers, found others")
-        unit: F32 = (vector / (length or 1.0)).astype(np.float32)
-        return unit
+        return np.asarray(vector / (length or 1.0), np.float32)
 
 
 _open_encoders: WeakValueDictionary[tuple[str, str, int], Encoder] = WeakValueDictionary()

@@ -217,7 +217,8 @@ def add_looked_up(parts: ScorerParts, node: int, stage: int, slot: int) -> np.in
     n_dense = work.counts[stage, 1]
     if n_dense > 0:
         _add_dense_rows(dense, width, work, stage, margins)
-        _clear_padding(margins, width)
+        for j in range(int(width), LANES):  # vectors also read the rows after a narrow row
+            margins[j] = np.float32(0.0)
     return np.int64(n_words * sparse.itemsize + n_dense * width * dense.itemsize)
 
 
@@ -245,16 +246,10 @@ def add_tail_rows(
         (work.margins[slots[0]], work.margins[slots[1]]),
         slots[0] != slots[1],
     )
-    _clear_padding(work.margins[slots[0]], width)
-    _clear_padding(work.margins[slots[1]], width)
+    for slot in slots:
+        for j in range(int(width), LANES):
+            work.margins[slot, j] = np.float32(0.0)
     return np.int64(n_tail * width * dense.itemsize)
-
-
-@inlined
-def _clear_padding(margins: F32, width: np.int64) -> None:
-    """Set the margins behind a narrow row to 0: vectors also read the rows after it."""
-    for j in range(int(width), LANES):
-        margins[j] = np.float32(0.0)
 
 
 @inlined

@@ -117,17 +117,18 @@ def _score_mapped(call_at: I64, k: int, end: int, samples: Samples) -> None:
     for first in range(k, end, 2):
         last = min(first + 1, end - 1)
         for entry in range(first, last + 1):
-            stage = entry - first
-            _find_mapped_rows(parts, node, entries.row[entry], stage)
-            find_words(ensemble, sparse, node, work, stage)
-            work.cost[entry - k, 1] += add_looked_up(parts, node, stage, entry - k)
-        is_pair = last > first and work.counts[0, 4] == work.counts[1, 4]
+            _find_mapped_rows(parts, node, entries.row[entry], entry - first)
+            find_words(ensemble, sparse, node, work, entry - first)
+            work.cost[entry - k, 1] += add_looked_up(parts, node, entry - first, entry - k)
+        paired = int(last > first and work.counts[0, 4] == work.counts[1, 4])
         n_bytes = np.int64(0)
         for entry in range(first, last + 1):
-            other = last if is_pair else entry
-            if entry == first or not is_pair:
+            if entry == first or not paired:
                 n_bytes = add_tail_rows(
-                    parts, node, (entry - first, other - first), (entry - k, other - k)
+                    parts,
+                    node,
+                    (entry - first, entry - first + paired),
+                    (entry - k, entry - k + paired),
                 )
             finish_margins(ensemble, node, n_bytes, work, entry - k)
 
