@@ -58,13 +58,14 @@ _HALF = 3
 def add_tails(
     dense: NDArray[Any],
     first: np.int64,
-    width: np.int64,
+    width: Any,
     values: tuple[F32, F32],
     margins: tuple[F32, F32],
     is_pair: bool,
 ) -> None:
     """Add the tail's dense rows, which follow each other from `first` on, times its values.
 
+    width            np.int64; made an int here, the search would take a third longer
     values, margins  of two rows, or twice of the same one
     is_pair          whether there are two rows. Then the weights, which come from the second cache,
                      are read for both at once
@@ -74,7 +75,7 @@ def add_tails(
     second = 0 if is_pair else _HALF  # the vector of children that sum_3 has
     tile = 0
     while tile < width:
-        n = min((int(width) - tile + LANES - 1) // LANES, second + _HALF)
+        n = min((width - tile + LANES - 1) // LANES, second + _HALF)
         place_1 = tile + min(1, n - 1) * LANES
         place_2 = tile + min(2, n - 1) * LANES
         place_3 = tile + min(second, n - 1) * LANES
