@@ -128,6 +128,11 @@ class BufferPool(Uncopyable):
         """Put back buffers that no kernel uses any more."""
         self._idle[min(buffers.room.block_rows, 2)].append(buffers)
 
+    def clear(self) -> None:
+        """Drop all idle buffers."""
+        for idle in self._idle:
+            idle.clear()
+
     def _make(self, need: Need) -> Buffers:
         room = need._replace(n_features=max(need.n_features, _FEATURES_AT_LEAST))
         work = make_workspace(
