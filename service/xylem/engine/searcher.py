@@ -130,7 +130,7 @@ class Searcher(Uncopyable, ABC):
 
     @abstractmethod
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need, and drop the buffers of these calls.
+        """Compile or load every kernel that a request can need; drop the buffers of these calls.
 
         They would be some hundred kB of each open version, used or not.
         """
