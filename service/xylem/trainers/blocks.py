@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from tempfile import TemporaryFile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import Calls, LabelRows, inverse, offsets
+from xylem.base import NO_ROWS, Calls, LabelRows, ValueHandle, inverse, offsets
 from xylem.evaluation import rows_of
 from xylem.trainers.classifiers import (
     SOLVERS,
@@ -40,8 +40,12 @@ from xylem.trainers.shape import Shape
 from xylem.trainers.size import count_used
 from xylem.trainers.source import JoinedRows, RowsHandle, Tools, TrainingSet, derived_seed
 from xylem.trainers.tree_criteria import parents_of
-from xylem.trainers.weighing import scale_features
+from xylem.trainers.weighing import Weighed, scale_features
 from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
+
+# A group of subtrees has at most 1 / _GROUPS of the rows that a step may hold: the weights of a
+# group are in memory together, and groups are trained side by side.
+_GROUPS = 16
 
 # Most passes over all blocks; later passes change little
 # (docs/adr/0020-steps-and-who-runs-them.md has figures).
@@ -51,9 +55,9 @@ PASSES_MAX = 20
 class _Work(NamedTuple):
     """The work of one step.
 
-    nodes  the nodes of a group of subtrees; or a single large node, reached by more rows than a
-           step may hold
-    tile   the tile of the large node that is trained; -1 for a group
+    nodes  the nodes of a group of subtrees; or a single node above the groups
+    tile   the tile that is trained of a large node, reached by more rows than a step may hold; -1
+           for other nodes, whose classifiers are trained together
     parts  handles of the rows that reach the nodes. For a large node they are blocks dealt at
            random; the list is empty at the root, which all rows reach
     """
@@ -63,34 +67,37 @@ class _Work(NamedTuple):
     parts: list[RowsHandle]
 
 
-def _plan_nodes(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
-    """Return the large nodes, and the other inner nodes in groups.
+def _plan_nodes(blocks: Blocks, shape: Shape) -> tuple[list[int], list[int], list[list[int]]]:
+    """Return the large nodes, the middle nodes, and the other inner nodes in groups.
 
-    A large node is reached by more rows than a step may hold; a step can hold the rows of a group.
-    A group has the nodes of subtrees whose leaves are consecutive. A row counts once for each of
-    its labels.
+    A large node is reached by more rows than a step may hold, a middle node by more than a group
+    may have. A group has the nodes of subtrees whose leaves are consecutive. A row counts once for
+    each of its labels.
     """
     rows = blocks.census.label_rows[shape.labels]
     ends = offsets(8 * (blocks.census.label_nonzeros[shape.labels] + 3 * rows))
     n_bytes = np.minimum(ends[shape.last] - ends[shape.first], 8 * blocks.census.n_entries)
-    is_top = n_bytes > blocks.memory_bytes
+    bytes_max = blocks.memory_bytes // _GROUPS
+    is_above = n_bytes > bytes_max
     inner = shape.inner
-    below = inner[~is_top[inner]]
+    below = inner[~is_above[inner]]
     parents = parents_of(shape.child_ptr)
     groups: list[list[int]] = []
     first = end = 0
     for node in below[np.lexsort((below, shape.first[below]))].tolist():
-        if node and not is_top[parents[node]]:
+        if node and not is_above[parents[node]]:
             groups[-1].append(node)
             continue
         start = int(shape.first[node])
         stop = int(shape.last[node])
-        if not groups or start != end or ends[stop] - ends[first] > blocks.memory_bytes:
+        if not groups or start != end or ends[stop] - ends[first] > bytes_max:
             groups.append([])
             first = start
         groups[-1].append(node)
         end = stop
-    return inner[is_top[inner]].tolist(), groups
+    is_large = n_bytes[inner] > blocks.memory_bytes
+    middle = inner[is_above[inner] & ~is_large]
+    return inner[is_large].tolist(), middle.tolist(), groups
 
 
 def _split(block: RowsHandle, place: I32, group: I64, n_groups: int) -> list[TrainingSet]:
@@ -293,7 +300,7 @@ def _divide_tree(
     Returns (the works, those of large nodes first; int32[K], the position of each label among the
     leaves; the blocks of all rows dealt at random, empty if there is no large node).
     """
-    tops, groups = _plan_nodes(blocks, shape)
+    tops, middle, groups = _plan_nodes(blocks, shape)
     place = inverse(shape.labels, len(blocks.census.label_rows))
 
     def split_rows(
@@ -314,13 +321,17 @@ def _divide_tree(
     parents = parents_of(shape.child_ptr)
     n_tiles = -(-np.diff(shape.child_ptr) // LANES)
     works: list[_Work] = []
-    level = [node for node in tops if node == 0]
+    level = [0]
     while level:  # no row reaches two nodes of a level by the same label
-        rows = split_rows([[node] for node in level], mixed) if level != [0] else iter([[]])
-        for node, parts in zip(level, rows, strict=True):
+        large = [node for node in level if node in tops]
+        rows = split_rows([[node] for node in large], mixed) if large != [0] else iter([[]])
+        for node, parts in zip(large, rows, strict=True):
             works += [_Work([node], tile, parts) for tile in range(n_tiles[node])]
+        whole = [[node] for node in level if node in middle]
+        rows = split_rows(whole, blocks.handles) if whole != [[0]] else iter([blocks.handles])
+        works += [_Work(nodes, -1, parts) for nodes, parts in zip(whole, rows, strict=True)]
         above = set(level)
-        level = [node for node in tops if node and parents[node] in above]
+        level = [node for node in [*tops, *middle] if node and parents[node] in above]
     rows = split_rows(groups, blocks.handles)
     works += [_Work(nodes, -1, parts) for nodes, parts in zip(groups, rows, strict=True)]
     return works, place, mixed
@@ -328,18 +339,20 @@ def _divide_tree(
 
 def train_blocks(
     blocks: Blocks, shape: Shape, scale: F32 | None, solving: SolverOptions, tools: Tools
-) -> list[Chunk | None]:
-    """Return the chunk of every inner node of a shape, None at its leaves.
+) -> list[Any]:
+    """Return a handle of the chunk of every inner node of a shape, None at its leaves.
 
-    This is `train_classifiers` for rows that are stored in blocks.
-
+    This is `train_classifiers` for rows that are stored in blocks. A chunk scores original rows,
+    and is in a file.
 
     The bits are those of `train_classifiers` at all nodes but the large ones, and do not depend on
-    the machines that run the steps. Memory: the chunks; for a step about three times `memory_bytes`
-    and 76 bytes a feature.
+    the machines that run the steps. Memory: the chunks of a few groups; for a step about three
+    times `memory_bytes` and 76 bytes a feature.
     """
     works, place, mixed = _divide_tree(blocks, shape, tools)
-    chunks: list[Chunk | None] = [None] * len(shape.first)
+    tools.crew.trim()
+    plain = Weighed(NO_ROWS, scale).plain_chunk
+    chunks: list[ValueHandle[Chunk] | None] = [None] * len(shape.first)
     tiles: dict[int, list[tuple[Chunk, I32]]] = {
         work.nodes[0]: [] for work in works if work.tile >= 0
     }
@@ -353,7 +366,7 @@ def train_blocks(
             )
         else:
             for node, chunk in zip(work.nodes, solved, strict=True):
-                chunks[node] = chunk
+                chunks[node] = tools.crew.spill(plain(chunk))
         n_done += 1
         tools.progress("classifiers", n_done, len(works))
 
@@ -369,5 +382,7 @@ def train_blocks(
     )
     tools.crew.steps(solve, works, done)
     for node, parts in tiles.items():
-        chunks[node] = merge_chunks(parts, int(shape.child_ptr[node + 1] - shape.child_ptr[node]))
+        n_children = int(shape.child_ptr[node + 1] - shape.child_ptr[node])
+        chunks[node] = tools.crew.spill(plain(merge_chunks(parts, n_children)))
+    tools.crew.trim()
     return chunks

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from math import sqrt
 from typing import Annotated, Any, Literal, Self
 
@@ -38,7 +39,8 @@ from xylem.trainers.spec import (
     TrainerSpec,
 )
 from xylem.trainers.weighing import Weighed, weigh
-from xylem_store import F32, I32, IDS_MAX, Chunk, Link, Tree
+from xylem.trainers.windows import mapped
+from xylem_store import F32, I32, IDS_MAX, Link, Tree
 
 Prune = Literal["auto"] | Annotated[float, Field(ge=0.0, le=100.0)]
 
@@ -169,7 +171,10 @@ def _shapes(
     vectors = find()
     for tree in range(p.trees):
         tree_tools = tools.of_tree(tree, p.trees)
-        yield tree_tools, _cluster_labels(vectors, labels, p, tree_tools)
+        shape = _cluster_labels(vectors, labels, p, tree_tools)
+        if tree == p.trees - 1:  # their memory is free while the last classifiers are trained
+            vectors = NO_ROWS
+        yield tree_tools, shape
 
 
 def _shapes_of_rows(
@@ -201,10 +206,7 @@ def grow(
     weighed: Weighed, shape: Shape, members: Members, solving: SolverOptions, tools: Tools
 ) -> Tree:
     """Train the classifiers of a shape on weighed rows; return a tree that scores original rows."""
-    return _tree_of(weighed, shape, train_classifiers(weighed.rows, shape, members, solving, tools))
-
-
-def _tree_of(weighed: Weighed, shape: Shape, chunks: list[Chunk | None]) -> Tree:
+    chunks = train_classifiers(weighed.rows, shape, members, solving, tools)
     return Tree(
         shape.child_ptr,
         shape.node_label,
@@ -228,15 +230,25 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
             grow(weighed, shape, members, solving, tree_tools)
             for tree_tools, shape, members in _shapes_of_rows(data, parameters, tools)
         ]
+        zeros: Any = np.zeros
     else:
         blocks, scale, shapes = _shapes_of_blocks(source, parameters, tools)
-        weighed = Weighed(NO_ROWS, scale)
+        zeros = partial(mapped, need="the weights")
         trees = [
-            _tree_of(weighed, shape, train_blocks(blocks, shape, scale, solving, tree_tools))
+            Tree(
+                shape.child_ptr,
+                shape.node_label,
+                train_blocks(blocks, shape, scale, solving, tree_tools),
+            )
             for tree_tools, shape in shapes
         ]
     return Trained.from_trees(
-        trees, len(census.label_rows), census.n_features, parameters.model_link(), parameters
+        trees,
+        len(census.label_rows),
+        census.n_features,
+        parameters.model_link(),
+        parameters,
+        zeros,
     )
 
 
@@ -247,6 +259,7 @@ def _shapes_of_blocks(
     shapes of the trees with their tools.
     """
     blocks = blocks_of(source, p.memory_mib, tools)
+    tools.crew.trim()
     scale = factors_of(blocks, p.idf, tools)
     labels = np.flatnonzero(blocks.census.label_rows).astype(np.int32)
     return blocks, scale, _shapes(labels, lambda: vectors_of(blocks, scale, tools), p, tools)

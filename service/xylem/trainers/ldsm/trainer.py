@@ -31,7 +31,7 @@ from xylem.trainers.spec import (
     TrainerSpec,
 )
 from xylem.trainers.weighing import PART_ROWS, Weighed, parts_of, weigh
-from xylem.trainers.windows import load_rows, mapped
+from xylem.trainers.windows import load_rows, mapped, shuffling
 from xylem_store import F32, I32, U8, Chunk, Tree
 
 # Bounds of the default of max_nodes.
@@ -278,7 +278,8 @@ class _Grow:
             return Examples(
                 rows, self.labels, *ranks, np.empty(0, np.int32), np.empty(0, np.float32)
             )
-        copy = (mapped(dtype, len(rows.indices), self.spilled) for dtype in (np.int32, np.float32))
+        need = shuffling(self.spilled)
+        copy = (mapped(len(rows.indices), dtype, need) for dtype in (np.int32, np.float32))
         return Examples(rows, self.labels, *ranks, *copy)
 
     def run(self, number: int, examples: Examples, stop: U8) -> LdsmTree:

@@ -48,7 +48,7 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
     census.check_labelled()
     first = None if tools.passes.state is not None else _first_tree(source, parameters, tools)
     state, report, learner_state = descend(source, parameters, first, tools)
-    fields = {
+    fields: dict[str, Any] = {
         "extra": group_of(
             EMBEDDING,
             Embedding(
