@@ -148,16 +148,16 @@ def check_digest(name: str, mapped: Mapped, info: ArrayInfo) -> None:
         raise Corrupt(file_name(name), f"sha256 {info.sha256}", digest)
 
 
-def release(array: NDArray[Any]) -> None:
-    """Give back the memory that an array in a file takes (`numpy.memmap`); others stay in it.
+def release(*arrays: Any) -> None:
+    """Give back the memory that arrays in files take (`numpy.memmap`); others are left alone.
 
-    The file keeps the bytes, and they are read again when they are used.
+    The files keep the bytes, which are read again when they are used.
     """
-    base: Any = array
-    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
-        base = base.base
-    if isinstance(base, np.memmap):
-        base._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+    for array in arrays:
+        while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+            array = array.base
+        if isinstance(array, np.memmap):
+            array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def take(

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from itertools import zip_longest
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from xylem_store.arrays import release
 from xylem_store.compiled.bits import BLOCK_BITS, GROUP_BITS, n_groups, padded_width, popcount
@@ -19,9 +19,6 @@ from xylem_store.ensemble import (
     Weights,
     levels_of,
 )
-
-# A function that returns an array of n zeros of a type, in memory or in a file.
-Zeros: TypeAlias = Callable[[int, DTypeLike], NDArray[Any]]
 
 # The most children of a node: a sparse word can address so many.
 CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
@@ -141,11 +138,11 @@ def build_ensemble(
     n_labels: int,
     n_features: int,
     weights: Weights = "float32",
-    zeros: Zeros = np.zeros,
+    zeros: Callable[[int, Any], NDArray[Any]] = np.zeros,
 ) -> TreeEnsemble:
     """Number the nodes of the forest breadth-first and pack its chunks.
 
-    zeros  makes the arrays that grow with the weights
+    zeros  makes the arrays that grow with the weights: n zeros of a type, in memory or in a file
 
     The cut between dense and sparse rows is DENSE_SHARE. Raises ValueError if a tree breaks the
     rules of `xylem_store.ensemble.Tree`. Cost: a few passes over the weights, memory of the result
@@ -277,7 +274,7 @@ def _pack_leaves(trees: list[Tree], tree_of: I64, local_of: I64) -> dict[str, ND
 
 
 def _pack_chunks(
-    chunks: list[Chunk | None], n_children: I64, n_features: int, zeros: Zeros
+    chunks: list[Chunk | None], n_children: I64, n_features: int, zeros: Any
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays of all chunks by name: directory, blocks, sparse words, dense rows, and
     the biases of all nodes.
@@ -319,8 +316,7 @@ def _pack_chunks(
             dense[dense_ptr[c] : dense_ptr[c + 1]].view(np.uint32),
         )
         if c % _PACKED_MAX == 0:
-            for array in (blocks, row_ptr, sparse, dense):
-                release(array)
+            release(blocks, row_ptr, sparse, dense)
     return {
         "node_bias": np.concatenate(biases),
         "directory": directory,

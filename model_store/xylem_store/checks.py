@@ -254,8 +254,7 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) 
         _refuse((32, len(e.dense) - LANES + int(bits.dense[-LANES:].argmax()), 1))
     for first in range(0, len(e.parent), _NODES_MAX):
         _refuse(check_chunks(bits, n_features, first, min(first + _NODES_MAX, len(e.parent))))
-        for array in e:
-            release(array)
+        release(*e)
     if manifest.link == "softmax" and not is_full(e, n_features):
         raise Corrupt(
             file_name(f"{ENSEMBLE}/blocks"), f"{n_features} dense rows in each chunk", "others"

@@ -59,7 +59,7 @@ class _Work(NamedTuple):
     tile   the tile that is trained of a large node, reached by more rows than a step may hold; -1
            for other nodes, whose classifiers are trained together
     parts  handles of the rows that reach the nodes. For a large node they are blocks dealt at
-           random; the list is empty at the root, which all rows reach
+           random
     """
 
     nodes: list[int]
@@ -120,7 +120,6 @@ class _SolveWork:
     Its workspace is int32[n_features], zero between calls.
     """
 
-    blocks: list[RowsHandle]
     shape: Shape
     place: I32
     scale: F32 | None
@@ -191,7 +190,7 @@ class _SolveWork:
         duals  file descriptor of the dual variables: LANES float32 for each row of the node
         """
         (node,) = work.nodes
-        blocks = work.parts or self.blocks
+        blocks = work.parts
         solving = self.solving
         bounds = self.shape.child_bounds(node)[work.tile * LANES : (work.tile + 1) * LANES + 1]
         n_children = len(bounds) - 1
@@ -251,16 +250,14 @@ class _SolveWork:
         return chunk_of([solved_of(weights, used.astype(np.int32), used, n_children, solving)])
 
 
-def _count_features(
-    work: _Work, blocks: list[RowsHandle], shape: Shape, n_features: int
-) -> list[int]:
+def _count_features(work: _Work, shape: Shape, n_features: int) -> list[int]:
     """Return, for each node of a work, the number of features that its rows have."""
     if work.tile < 0:
         data = JoinedRows(tuple(work.parts)).get()
         members = members_of(*rows_by_label(data.labels), shape.labels)
         return [count_used(node, data.rows, shape, members) for node in work.nodes]
     is_used, (node,) = np.zeros(n_features, np.uint8), work.nodes
-    for block in work.parts or blocks:
+    for block in work.parts:
         data = block.get()
         members = members_of(*rows_by_label(data.labels), shape.labels)
         node_rows = members.rows[members.ptr[shape.first[node]] : members.ptr[shape.last[node]]]
@@ -270,14 +267,14 @@ def _count_features(
 
 def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
     """Return int64[nodes]: the number of features in the rows of each inner node; 0 at leaves."""
-    works, _, mixed = _divide_tree(blocks, shape, tools)
+    works, _ = _divide_tree(blocks, shape, tools)
     used = np.zeros(len(shape.first), np.int64)
 
     def done(work: _Work, counts: list[int]) -> None:
         used[work.nodes] = counts
 
     tools.crew.steps(
-        Calls(_count_features, (mixed, shape, blocks.census.n_features)),
+        Calls(_count_features, (shape, blocks.census.n_features)),
         [work for work in works if work.tile <= 0],
         done,
     )
@@ -292,13 +289,10 @@ def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
     return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
 
 
-def _divide_tree(
-    blocks: Blocks, shape: Shape, tools: Tools
-) -> tuple[list[_Work], I32, list[RowsHandle]]:
+def _divide_tree(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[list[_Work], I32]:
     """Divide a tree into works, and find the rows of each.
 
-    Returns (the works, those of large nodes first; int32[K], the position of each label among the
-    leaves; the blocks of all rows dealt at random, empty if there is no large node).
+    Returns (the works, the largest first; int32[K], the position of each label among the leaves).
     """
     tops, middle, groups = _plan_nodes(blocks, shape)
     place = inverse(shape.labels, len(blocks.census.label_rows))
@@ -323,18 +317,19 @@ def _divide_tree(
     works: list[_Work] = []
     level = [0]
     while level:  # no row reaches two nodes of a level by the same label
-        large = [node for node in level if node in tops]
-        rows = split_rows([[node] for node in large], mixed) if large != [0] else iter([[]])
-        for node, parts in zip(large, rows, strict=True):
-            works += [_Work([node], tile, parts) for tile in range(n_tiles[node])]
-        whole = [[node] for node in level if node in middle]
-        rows = split_rows(whole, blocks.handles) if whole != [[0]] else iter([blocks.handles])
-        works += [_Work(nodes, -1, parts) for nodes, parts in zip(whole, rows, strict=True)]
+        for nodes, handles in ((tops, mixed), (middle, blocks.handles)):
+            here = [node for node in level if node in nodes]
+            rows = (
+                split_rows([[node] for node in here], handles) if here != [0] else iter([handles])
+            )
+            for node, parts in zip(here, rows, strict=True):
+                tiles = range(n_tiles[node]) if nodes is tops else [-1]
+                works += [_Work([node], tile, parts) for tile in tiles]
         above = set(level)
         level = [node for node in [*tops, *middle] if node and parents[node] in above]
     rows = split_rows(groups, blocks.handles)
     works += [_Work(nodes, -1, parts) for nodes, parts in zip(groups, rows, strict=True)]
-    return works, place, mixed
+    return works, place
 
 
 def train_blocks(
@@ -349,8 +344,7 @@ def train_blocks(
     the machines that run the steps. Memory: the chunks of a few groups; for a step about three
     times `memory_bytes` and 76 bytes a feature.
     """
-    works, place, mixed = _divide_tree(blocks, shape, tools)
-    tools.crew.trim()
+    works, place = _divide_tree(blocks, shape, tools)
     plain = Weighed(NO_ROWS, scale).plain_chunk
     chunks: list[ValueHandle[Chunk] | None] = [None] * len(shape.first)
     tiles: dict[int, list[tuple[Chunk, I32]]] = {
@@ -371,7 +365,6 @@ def train_blocks(
         tools.progress("classifiers", n_done, len(works))
 
     solve = _SolveWork(
-        blocks=mixed,
         shape=shape,
         place=place,
         scale=scale,
@@ -382,7 +375,6 @@ def train_blocks(
     )
     tools.crew.steps(solve, works, done)
     for node, parts in tiles.items():
-        n_children = int(shape.child_ptr[node + 1] - shape.child_ptr[node])
+        n_children = len(shape.child_bounds(node)) - 1
         chunks[node] = tools.crew.spill(plain(merge_chunks(parts, n_children)))
-    tools.crew.trim()
     return chunks

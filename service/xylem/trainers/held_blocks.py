@@ -138,29 +138,15 @@ def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
 
 
 def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
-    """Return the label representations of weighed rows. Memory: that of the result, and a part."""
+    """Return the label representations of weighed rows. Memory: 1.5 times that of the result."""
     n_bytes = 8 * np.minimum(blocks.census.label_nonzeros, blocks.census.n_features)
     bounds = pieces_of(offsets(n_bytes), max(1, blocks.memory_bytes // _SUMS))
     n_parts = len(bounds) - 1
     tools.progress(VECTORS, 0, n_parts)
     split = tools.crew.split(Calls(_sum_rows, (scale, bounds)), blocks.handles, n_parts)
     items = list(zip(*split, strict=True))
-    parts: dict[Any, ValueHandle[SparseRows]] = {}
-
-    def done(item: Any, vectors: SparseRows) -> None:
-        parts[item] = tools.crew.spill(vectors)
-        tools.progress(VECTORS, len(parts), n_parts)
-
-    tools.crew.steps(Calls(_add_sums), items, done)
-    tools.crew.trim()
-    indptr = offsets(np.concatenate([np.diff(parts[item].get().indptr) for item in items]))
-    indices = np.empty(indptr[-1], np.int32)
-    values = np.empty(indptr[-1], np.float32)
-    end = 0
-    for item in items:
-        vectors = parts[item].get()
-        start = end
-        end += len(vectors.indices)
-        indices[start:end] = vectors.indices
-        values[start:end] = vectors.values
-    return SparseRows(indptr, indices, values, blocks.census.n_features)
+    parts = tools.collect(VECTORS, Calls(_add_sums), items, tools.crew.spill)
+    sizes = np.concatenate([np.diff(part.get().indptr) for part in parts])
+    indices = np.concatenate([part.get().indices for part in parts])
+    values = np.concatenate([part.get().values for part in parts])
+    return SparseRows(offsets(sizes), indices, values, blocks.census.n_features)

@@ -4,14 +4,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from math import sqrt
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from xylem.base import NO_ROWS, LabelRows, Parameters, SparseRows, fault
+from xylem.base import LabelRows, Parameters, SparseRows, fault
 from xylem.trainers.blocks import features_used, train_blocks
 from xylem.trainers.classifiers import (
     Members,
@@ -171,10 +170,7 @@ def _shapes(
     vectors = find()
     for tree in range(p.trees):
         tree_tools = tools.of_tree(tree, p.trees)
-        shape = _cluster_labels(vectors, labels, p, tree_tools)
-        if tree == p.trees - 1:  # their memory is free while the last classifiers are trained
-            vectors = NO_ROWS
-        yield tree_tools, shape
+        yield tree_tools, _cluster_labels(vectors, labels, p, tree_tools)
 
 
 def _shapes_of_rows(
@@ -206,11 +202,13 @@ def grow(
     weighed: Weighed, shape: Shape, members: Members, solving: SolverOptions, tools: Tools
 ) -> Tree:
     """Train the classifiers of a shape on weighed rows; return a tree that scores original rows."""
-    chunks = train_classifiers(weighed.rows, shape, members, solving, tools)
     return Tree(
         shape.child_ptr,
         shape.node_label,
-        [chunk and weighed.plain_chunk(chunk) for chunk in chunks],
+        [
+            chunk and weighed.plain_chunk(chunk)
+            for chunk in train_classifiers(weighed.rows, shape, members, solving, tools)
+        ],
     )
 
 
@@ -228,19 +226,18 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
         data = data._replace(rows=weighed.rows)
         trees = [
             grow(weighed, shape, members, solving, tree_tools)
-            for tree_tools, shape, members in _shapes_of_rows(data, parameters, tools)
+            # all shapes first: then the vectors of labels are gone while classifiers are trained
+            for tree_tools, shape, members in list(_shapes_of_rows(data, parameters, tools))
         ]
-        zeros: Any = np.zeros
     else:
         blocks, scale, shapes = _shapes_of_blocks(source, parameters, tools)
-        zeros = partial(mapped, need="the weights")
         trees = [
             Tree(
                 shape.child_ptr,
                 shape.node_label,
                 train_blocks(blocks, shape, scale, solving, tree_tools),
             )
-            for tree_tools, shape in shapes
+            for tree_tools, shape in list(shapes)
         ]
     return Trained.from_trees(
         trees,
@@ -248,7 +245,7 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
         census.n_features,
         parameters.model_link(),
         parameters,
-        zeros,
+        np.zeros if source.reads == "rows" else mapped,
     )
 
 
@@ -259,7 +256,6 @@ def _shapes_of_blocks(
     shapes of the trees with their tools.
     """
     blocks = blocks_of(source, p.memory_mib, tools)
-    tools.crew.trim()
     scale = factors_of(blocks, p.idf, tools)
     labels = np.flatnonzero(blocks.census.label_rows).astype(np.int32)
     return blocks, scale, _shapes(labels, lambda: vectors_of(blocks, scale, tools), p, tools)

@@ -19,7 +19,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from xylem.base import BadParameter, LabelRows, OnProgress, SparseRows
 from xylem.trainers.source import (
-    Census,
     JoinedRows,
     RowsHandle,
     RowSource,
@@ -84,7 +83,7 @@ def deal_windows(source: RowSource, tools: Tools) -> RowWindows:
         return RowWindows([_SelectedRows(TrainingSet.join(list(parts)))], tools.seed)
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if not in_memory and free < 8 * census.n_entries:
-        raise _no_room(shuffling(census), f"{free >> 20} MiB")
+        raise _no_room(8 * census.n_entries, f"{free >> 20} MiB")
     random = derived_random(tools.seed, _DEAL)
     pieces: list[list[RowsHandle]] = [[] for _ in range(n_windows)]
     for data in _whole_windows(parts):
@@ -124,12 +123,10 @@ def load_rows(source: RowSource, progress: OnProgress) -> tuple[TrainingSet, boo
         ), False
     n_rows = census.n_rows
     n_carried = int(census.label_rows.sum())
-    need = shuffling(census)
-    row_ptr = mapped(n_rows + 1, np.int64, need)
-    label_ptr = mapped(n_rows + 1, np.int64, need)
-    indices = mapped(census.n_nonzeros, np.int32, need)
-    values = mapped(census.n_nonzeros, np.float32, need)
-    label_ids = mapped(n_carried, np.int32, need)
+    row_ptr = mapped(n_rows + 1, np.int64)
+    label_ptr = mapped(n_rows + 1, np.int64)
+    indices, values = (mapped(census.n_nonzeros, dtype) for dtype in (np.int32, np.float32))
+    label_ids = mapped(n_carried, np.int32)
     n = nnz = label_end = 0
     for rows, labels in parts_with_progress(source, progress, STAGE):
         ends = n + rows.n_rows, nnz + len(rows.indices), label_end + len(labels.indices)
@@ -147,10 +144,8 @@ def load_rows(source: RowSource, progress: OnProgress) -> tuple[TrainingSet, boo
     ), True
 
 
-def mapped(n: int, dtype: DTypeLike, need: str) -> NDArray[Any]:
+def mapped(n: int, dtype: DTypeLike) -> NDArray[Any]:
     """Return an array of n zeros in a memory-mapped temporary file without a name.
-
-    need  says what the room in the file is for
 
     The file is removed with the array. Raises BadParameter if there is no room for it.
     """
@@ -165,17 +160,12 @@ def mapped(n: int, dtype: DTypeLike, need: str) -> NDArray[Any]:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
-            raise _no_room(need, f"none left: {error.strerror}") from error
+            raise _no_room(n_bytes, f"none left: {error.strerror}") from error
         return np.asarray(np.memmap(file, dtype, "r+", shape=n))
 
 
-def shuffling(census: Census) -> str:
-    """Return what room is needed for all rows."""
-    return f"{8 * census.n_entries >> 20} MiB to shuffle the rows"
-
-
-def _no_room(need: str, room: str) -> BadParameter:
+def _no_room(n_bytes: int, room: str) -> BadParameter:
     return BadParameter(
-        f"TMPDIR: expected room for {need} in {tempfile.gettempdir()}, found {room}; "
+        f"TMPDIR: expected room for {n_bytes >> 20} MiB in {tempfile.gettempdir()}, found {room}; "
         "name a larger directory"
     )
