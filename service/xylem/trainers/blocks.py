@@ -318,11 +318,13 @@ def _divide_tree(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[list[_Work
     level = [0]
     while level:  # no row reaches two nodes of a level by the same label
         for nodes, handles in ((tops, mixed), (middle, blocks.handles)):
-            here = [node for node in level if node in nodes]
+            level_nodes = [node for node in level if node in nodes]
             rows = (
-                split_rows([[node] for node in here], handles) if here != [0] else iter([handles])
+                split_rows([[node] for node in level_nodes], handles)
+                if level_nodes != [0]
+                else iter([handles])
             )
-            for node, parts in zip(here, rows, strict=True):
+            for node, parts in zip(level_nodes, rows, strict=True):
                 tiles = range(n_tiles[node]) if nodes is tops else [-1]
                 works += [_Work([node], tile, parts) for tile in tiles]
         above = set(level)
