@@ -133,7 +133,7 @@ def a_run_now_shows_its_progress_and_the_new_version(page: Console) -> None:
     page.click("#run-now")
     page.shows("#page-learning", "The run is the job")
     page.wait("$('#learn-job .badge.succeeded')")
-    page.shows("#runs tbody tr", "F1@5: expected a change of at least -0.5")
+    page.shows("#runs tbody tr", "F1@5: expected an upper end of the change's interval")
     page.count("#runs svg circle", 2)
     page.shows("#waiting", "0 corrections wait")
     page.shows("#own-concepts", "solar kiln")

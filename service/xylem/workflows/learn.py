@@ -71,6 +71,13 @@ JUDGES_MIN = 30
 
 NAMES_MAX = 20  # at most so many concepts are named in a report
 
+# what a rule of promotion compares, in its reason
+CHANGES = {
+    "difference": "a change",
+    "low": "a lower end of the change's interval",
+    "high": "an upper end of the change's interval",
+}
+
 _COMPARED = 500  # held-out documents that are compared with all rows at a time
 
 
@@ -395,11 +402,11 @@ def decide(work: LearnWork) -> LearnWork:
         )
     elif not promoted and rule is not None:
         figure = judges["figures"][rule.metric]
-        promoted = figure["difference"] >= rule.least_change - 1e-9
+        promoted = figure[rule.part] >= rule.least_change - 1e-9
         reasons.append(
-            f"{rule.metric}: expected a change of at least {rule.least_change:+g}, found "
-            f"{figure['difference']:+.2f}, from {figure['a']:.2f} to {figure['b']:.2f}, with an "
-            f"interval of {figure['low']:+.2f} to {figure['high']:+.2f}"
+            f"{rule.metric}: expected {CHANGES[rule.part]} of at least {rule.least_change:+g}, "
+            f"found a change of {figure['difference']:+.2f}, from {figure['a']:.2f} to "
+            f"{figure['b']:.2f}, with an interval of {figure['low']:+.2f} to {figure['high']:+.2f}"
         )
     return replace(
         work,

@@ -9,13 +9,14 @@ from tests.helpers.combined_models import NAMES
 from tests.helpers.datasets_helpers import write_lines
 from tests.helpers.distinct_documents import distinct_documents
 from tests.helpers.recipes import recipe_in
+from tests.helpers.small_models import small_draft
 
 from xylem.base.db.of_store import opened_database
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.progress import OnProgress, no_progress
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.workflows import learn as learning
-from xylem.workflows.learn import LearnRequest, learn_and_publish
+from xylem.workflows.learn import LearnRequest, LearnWork, learn_and_publish
 from xylem.workflows.learning_rows import digest_of
 from xylem.workflows.recipe import Recipe
 from xylem_store.errors import Conflict
@@ -66,7 +67,8 @@ def test_a_second_run_learns_what_is_new_beside_the_first(tmp_path: Path) -> Non
     assert feedback["learnt"] + feedback["held_out"] == 40
     assert second["corrections"]["rows"] + second["corrections"]["twins"] == feedback["held_out"]
     assert (second["concepts"]["new_names"], second["concepts"]["by_name"]) == (["l6"], 0)
-    assert second["promotion"]["reasons"][0].startswith("F1@5: expected a change of at least -0.5")
+    (reason,) = second["promotion"]["reasons"]
+    assert reason.startswith("F1@5: expected an upper end of the change's interval of at least +0")
 
     arrays = store.open("m", 2).arrays
     assert read_report(arrays)["learning"]["judges"] == second["judges"]
@@ -91,10 +93,43 @@ def test_too_few_documents_judge_nothing_and_promote_nothing(tmp_path: Path) -> 
 def test_a_worse_version_is_published_and_not_promoted(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     run(store, recipe_in(tmp_path))
-    rule = {"metric": "P@1", "least_change": 90.0}
+    rule = {"metric": "P@1", "part": "difference", "least_change": 90.0}
     report = run(store, recipe_in(tmp_path, promotion=rule))
     assert not report["promotion"]["promoted"] and report["version"] == 2
     assert store.resolve("m") == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "least_change", "promoted"),
+    [
+        ("high", 0.0, True),  # the fall may be chance
+        ("high", 1.5, False),
+        ("difference", -2.0, True),
+        ("difference", -0.5, False),
+        ("low", -5.0, True),
+        ("low", -0.5, False),  # the version may be worse by more than half a point
+    ],
+)
+def test_a_rule_reads_a_part_of_the_change(
+    tmp_path: Path, part: str, least_change: float, promoted: bool
+) -> None:
+    rule = {"metric": "F1@5", "part": part, "least_change": least_change}
+    recipe = recipe_in(tmp_path, promotion=rule)
+    store = Store(tmp_path / "store")
+    version = store.publish("m", small_draft(4))
+    figure = {"a": 40.0, "b": 38.7, "difference": -1.3, "low": -4.3, "high": 1.3}
+    work = LearnWork(
+        store=store,
+        model="m",
+        request=LearnRequest(recipe, {}),
+        on_progress=no_progress,
+        database=None,  # type: ignore[arg-type]  # no decision is stored
+        old=store.open("m", version.version),
+        report={"judges": {"rows": 49, "figures": {"F1@5": figure}}},
+    )
+    verdict = learning.decide(work).report["promotion"]
+    assert verdict["promoted"] is promoted
+    assert "found a change of -1.30, from 40.00 to 38.70" in verdict["reasons"][0]
 
 
 @pytest.mark.parametrize("stage", ["measure", "publish"])
