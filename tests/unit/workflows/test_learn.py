@@ -30,10 +30,12 @@ def run(
     recipe: Recipe,
     feedback: list[dict[str, Any]] | None = None,
     on_progress: OnProgress = no_progress,
+    job: str | None = None,
 ) -> Any:
     """Run a recipe with rows of feedback; return the report."""
     lines = [json.dumps(row).encode() for row in feedback or []]
-    request = LearnRequest(recipe, {name: Path(name) for name in recipe.files}, lines, until=7.0)
+    files = {name: Path(name) for name in recipe.files}
+    request = LearnRequest(recipe, files, lines, until=7.0, job=job)
     with opened_database(store.root, create=True) as database:
         return learn_and_publish(store, "m", request, ThresholdDatabase(database), on_progress)
 
@@ -153,6 +155,52 @@ def test_a_refused_run_keeps_its_last_verdict(tmp_path: Path, stage: str) -> Non
     with opened_database(store.root) as database:
         tuned = ThresholdDatabase(database).load("m", report["version"], version.manifest.digest)
     assert tuned is not None
+
+
+class Killed(BaseException):
+    """What ends a run in the middle."""
+
+
+def killed_when_published(stage: str, done: int, _: int) -> None:
+    if (stage, done) == ("publish", 1):
+        raise Killed
+
+
+def test_a_job_that_was_killed_goes_on_after_its_publication(tmp_path: Path) -> None:
+    """Trained again, it would be compared with itself once `latest` names it."""
+    store = Store(tmp_path / "store")
+    recipe = recipe_in(tmp_path, thresholds="instance")
+    run(store, recipe)
+    with pytest.raises(Killed):
+        run(store, recipe, on_progress=killed_when_published, job="j")
+    assert (store.versions("m"), store.resolve("m")) == ((1, 2), 1)
+    stages = set[str]()
+    second = run(store, recipe, on_progress=lambda stage, *_: stages.add(stage), job="j")
+    assert not stages & {"fit", "measure", "publish"}
+    assert (second["version"], second["baseline"], store.resolve("m")) == (2, 1, 2)
+    assert second["promotion"]["reasons"][0].startswith("F1@5: expected an upper end")
+    with opened_database(store.root) as database:
+        assert ThresholdDatabase(database).load("m", 2) is not None
+    # its process ended before the job was told to be done
+    assert run(store, recipe, job="j") == second
+    store.promote("m", 1)  # somebody has gone back meanwhile
+    store.publish("m", draft_of(store.open("m")))
+    refused = run(store, recipe, job="j")
+    assert (refused["promotion"]["promoted"], store.resolve("m")) == (False, 3)
+    assert store.versions("m") == (1, 2, 3)
+
+
+def test_a_first_run_that_was_killed_is_tuned_by_the_next_one(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    recipe = recipe_in(tmp_path, n=150, thresholds="instance")
+    with pytest.raises(Killed):
+        run(store, recipe, on_progress=killed_when_published)
+    with opened_database(store.root, create=True) as database:
+        thresholds = ThresholdDatabase(database)
+        assert store.resolve("m") == 1 and thresholds.load("m", 1) is None
+        run(store, recipe)  # too few documents judge: version 1 goes on
+        assert store.resolve("m") == 1
+        assert thresholds.load("m", 1) is not None is not thresholds.load("m", 2)
 
 
 def test_a_version_with_an_alias_is_not_withdrawn(tmp_path: Path) -> None:
