@@ -11,7 +11,7 @@ const SUFFIXES = ".ttl,.rdf,.xml,.nt,.n3,.jsonld,.json,.csv,.tsv,.gz";
 /** Return the part of the page about the vocabulary: {node, start, refresh}. */
 export function newVocabulary({ base, model, follow }, state) {
   const form = el("form", { class: "card", onsubmit: look });
-  const said = el("div", { role: "status", id: "vocabulary-said" });
+  const said = el("div", { role: "status", id: "vocabulary-said", tabindex: "-1" });
   const pane = el("div", { id: "vocabulary-job" });
   const now = el("p", {});
   let recipe = state.recipe;
@@ -56,7 +56,8 @@ export function newVocabulary({ base, model, follow }, state) {
       if (recipe.vocabulary !== vocabulary) await sendJson("PUT", `${base}/recipe`, { ...recipe, vocabulary });
       const job = await sendJson("POST", "v1/admin/vocabulary-jobs", { model, vocabulary });
       refresh({ recipe: { ...recipe, vocabulary } });
-      said.replaceChildren();
+      said.replaceChildren(el("p", { class: "good" }, "A version with it is being published."));
+      said.focus(); // the button is gone
       follow(job.id, pane);
     } catch (problem) {
       said.replaceChildren(notice(problem, problem.isAboutKey ? () => replace(vocabulary) : null));
