@@ -365,7 +365,7 @@ def make_draft(work: TrainingWork) -> TrainingWork:
             **(kept_rows(work.sample) if request.keep_rows and work.sample else {}),
             **work.row_digests,
             **trained.extra,
-            **(trained.state.stored(request.trainer) if trained.state is not None else {}),
+            **({} if trained.state is None else trained.state.stored(request.trainer)),
         },
     )
     return replace(work, draft=draft, trial=model_of(draft))
