@@ -293,8 +293,9 @@ def _read_valid(work: TrainingWork) -> TrainingWork:
         with_vectors=work.with_vectors,
     )
     note_repeated_rows(source.digests, valid, strict=work.request.columns.strict)
-    info = work.label_info
-    allowed = info and info.allowed(find_names(info.keys, source.names.utf8, source.names.offsets))
+    allowed = work.label_info and work.label_info.allowed(
+        find_names(work.label_info.keys, source.names.utf8, source.names.offsets)
+    )
     if allowed is not None:
         labels = np.unique(valid.labels.indices)
         note_never_answered(
