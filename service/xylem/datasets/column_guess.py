@@ -297,11 +297,12 @@ def _labels_by_cells(file: DataFile, sample: _Sample, columns: TableColumns) -> 
 
 
 def _values(name: str, cells: Sequence[Any], n_words_distinct: int = 0) -> _Values | None:
-    """Return what the cells look like as labels; None if they can be none.
+    """Return the cells as labels, or None if they do not look like labels.
 
-    n_words_distinct  the most words on average of labels that hardly repeat; 0: no label may
+    n_words_distinct  cells that hardly repeat are labels if they have at most this many words on
+                      average; 0: such cells are never labels
 
-    Dates, texts, and cells that hardly repeat are no labels.
+    Dates and texts are not labels.
     """
     if any(isinstance(cell, list) for cell in cells):
         return _Values(True, len({str(part) for cell in cells for part in cell or ()}))
@@ -315,9 +316,9 @@ def _values(name: str, cells: Sequence[Any], n_words_distinct: int = 0) -> _Valu
     distinct_share = DISTINCT_SHARE if len(texts) >= FEW_ROWS else 1 - 1 / len(parts)
     is_repeated = n_labels <= distinct_share * len(parts) and n_words <= LABEL_WORDS_MAX
     return (
-        None
-        if not is_repeated and n_words > n_words_distinct
-        else _Values(separator != " " and any(separator in text for text in texts), n_labels)
+        _Values(separator != " " and any(separator in text for text in texts), n_labels)
+        if is_repeated or n_words <= n_words_distinct
+        else None
     )
 
 

@@ -94,7 +94,7 @@ def labels_joined(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
 
 
 def mark_between(names: Iterable[str]) -> str | None:
-    """Return the mark that stands between labels in most of the names; None: there is none.
+    """Return the mark that stands between labels in most of the names; None if there is none.
 
     With such a mark most names have it, and are made of far fewer parts than there are names; or
     all parts of the names that have it are names, too.
@@ -278,7 +278,7 @@ def _example(survey: Survey, names: Sequence[str], ids: Sequence[int]) -> str:
 
 LINES_LEAST = 3  # the least number of line ends of a cell that may have swallowed rows
 
-# From so many lines on that are all like rows, a cell is taken for rows behind a stray quote.
+# From this many lines on that are all like rows, a cell is taken for rows behind a stray quote.
 LINES_SURE = 10
 
 

@@ -44,13 +44,13 @@ from xylem.workflows.labelled import note_never_answered
 from xylem.workflows.stored_figures import Band, frequency_bands, group_figures, kept_figures
 from xylem_store import F32, I64, U8, LabelInfo, Model, find_names, has_calibration, has_rerank
 
-TOP_R = 5  # the number of labels that rankings are measured on, and that are timed
+TOP_R = 5  # labels predicted for each row, for the measures of rankings and for the timing
 
 THRESHOLD_UNTUNED = 0.5  # the threshold of F-measures if a version has no tuned thresholds
 
 F_MEASURES = ("macro_f", "micro_f", "instance_f")
 
-NAMES_MAX = 20  # at most so many labels that the model does not know are named
+NAMES_MAX = 20  # at most this many labels that the model does not know are named
 
 # Why a version that re-ranks, and is not calibrated, has no F-measures after training.
 RERANKED = (
@@ -107,7 +107,7 @@ def evaluate_rows(
               one more exact search
     allowed   uint8[K], 0 for labels that a server never answers; None: those that the label info
               says to be deprecated. Those of the rows are a finding, as are labels without a leaf
-    info      the label info, by which near misses are counted; None: none are
+    info      the label info, by which near misses are counted; None: they are not counted
     concepts  those whose branches have figures of their own, as `branch_groups` takes them
 
     Raises UnknownLabel for a concept that the label info does not have, and BadParameter for
@@ -347,7 +347,7 @@ def evaluation_report(
 ) -> Report:
     """Return every figure of an evaluation: percentages, `rows`, `empty_label_convention`.
 
-    ranked        the first labels of each row (at least five, if there are so many)
+    ranked        the first labels of each row (at least five, if the model has five)
     decided       the labels of each row at the thresholds that are measured
     truth         the true labels
     label_counts  int64[K], training rows of each label, for the propensities; None if they are not

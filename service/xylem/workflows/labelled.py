@@ -66,7 +66,7 @@ def read_labelled_with(
 REPEATED_SHARE = 0.1
 
 
-# Validation rows are compared with so many training rows, the first ones: 8 MiB of digests.
+# Validation rows are compared with this many training rows, the first ones: 8 MiB of digests.
 DIGESTS_MAX = 1 << 20
 
 

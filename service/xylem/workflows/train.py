@@ -187,7 +187,8 @@ def train_dataset(
     """Train on rows that are passed directly; return what can be published. Raises BadInput.
 
     crew    runs the steps; None: threads of this process do
-    chosen  the parameters with an opened encoder; None: those of the request, which names none
+    chosen  the parameters with an opened encoder; None: the parameters of the request, which
+            names no encoder
 
     The files that the request names are ignored: data, valid, label_names and columns.
     """
@@ -379,7 +380,7 @@ def make_draft(work: TrainingWork) -> TrainingWork:
             **(kept_rows(work.sample) if request.keep_rows and work.sample else {}),
             **work.row_digests,
             **trained.extra,
-            **(trained.state.stored(request.trainer) if trained.state is not None else {}),
+            **({} if trained.state is None else trained.state.stored(request.trainer)),
         },
     )
     return replace(work, draft=draft, trial=model_of(draft))
