@@ -104,8 +104,8 @@ def mark_between(names: Iterable[str]) -> str | None:
     counts = Counter(
         character for name in islice(distinct, MARKED_NAMES) for character in set(name)
     )
-    others = sorted(mark for mark, n in counts.items() if n >= FEW and not mark.isalnum())
-    for mark in dict.fromkeys((*MARKS, *others)):
+    frequent = sorted(mark for mark, n in counts.items() if n >= FEW and not mark.isalnum())
+    for mark in dict.fromkeys((*MARKS, *frequent)):
         if joined.count(mark) < FEW:
             continue
         marked = [name for name in distinct if mark in name]

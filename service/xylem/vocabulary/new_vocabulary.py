@@ -212,7 +212,11 @@ def _report_with(concepts: Concepts, report: dict[str, Any]) -> dict[str, Any]:
 
     The findings on rows stay, as the figures do.
     """
-    on_rows = (one for one in report.get("findings", ()) if one["code"] != "concepts-without-type")
+    on_rows = (
+        finding
+        for finding in report.get("findings", ())
+        if finding["code"] != "concepts-without-type"
+    )
     return {
         **report,
         "findings": [*on_rows, *(finding.as_json() for finding in concepts.findings)],
