@@ -38,7 +38,7 @@ class Correction(BaseModel):
 
     number: int = Field(description="newer rows have larger numbers")
     event_id: str
-    at: float = Field(description="when it came, in seconds since 1970")
+    came_at: float = Field(alias="at", description="when it came, in seconds since 1970")
     key: str | None = Field(description="the name of the sender's key; null: it is not known")
     text: str | None
     labels: list[str]

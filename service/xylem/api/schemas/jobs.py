@@ -159,7 +159,7 @@ class LearningRun(BaseModel):
     """What a run of a recipe has reported. Times are seconds since 1970."""
 
     version: int
-    at: float
+    published_at: float = Field(alias="at")
     until: float = Field(description="when feedback was read; 0: there was none")
     promoted: bool
     reasons: list[str]
@@ -255,7 +255,7 @@ class ConceptBody(ConceptKey):
 class AddedConcept(ConceptBody):
     """A concept that was added to the vocabulary of a model."""
 
-    at: float = Field(description="when it was added, in seconds since 1970")
+    added_at: float = Field(alias="at", description="when it was added, in seconds since 1970")
     version: int | None = Field(description="the first version that answers it")
 
 
