@@ -320,9 +320,9 @@ def _divide_tree(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[list[_Work
         for nodes, handles in ((tops, mixed), (middle, blocks.handles)):
             level_nodes = [node for node in level if node in nodes]
             rows = (
-                split_rows([[node] for node in level_nodes], handles)
-                if level_nodes != [0]
-                else iter([handles])
+                iter([handles])
+                if level_nodes == [0]
+                else split_rows([[node] for node in level_nodes], handles)
             )
             for node, parts in zip(level_nodes, rows, strict=True):
                 tiles = range(n_tiles[node]) if nodes is tops else [-1]
