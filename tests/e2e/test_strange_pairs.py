@@ -140,9 +140,12 @@ def test_other_fields_of_rows_are_ignored_where_they_are_predicted(
     async def served() -> list[str]:
         async with serving(place.jobs.desk.settings) as (_, client):
             single = await client.post("/v1/models/documents/predict", json={"instances": rows})
-            batch = await client.post("/v1/models/documents/batch", content=lines)
+            headers = {"content-type": "application/x-ndjson"}
+            url = "/v1/models/documents/batch"
+            batch = await client.post(url, content=lines, headers=headers)
         # a request is no file: there a field that is not known is a fault of its program
         assert single.status_code == 422 and "instances[0].document_id" in single.text
+        assert batch.status_code == 200, batch.text
         return [json.loads(line)["labels"][0]["label"] for line in batch.text.splitlines()]
 
     frame = pd.DataFrame(rows)  # in Python, mappings are features by name
