@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -28,7 +29,7 @@ DecisionTrees: TypeAlias = Annotated[
 LeafSize: TypeAlias = Annotated[
     int,
     Field(
-        ge=1, le=1_000_000, description="a group of at most so many labels is not divided further"
+        ge=1, le=1_000_000, description="a group of at most this many labels is not divided further"
     ),
 ]
 CostDecay: TypeAlias = Annotated[
@@ -63,7 +64,7 @@ MaxDepth: TypeAlias = Annotated[
     int, Field(ge=1, le=1000, description="most splits on a path from the root to a leaf")
 ]
 LeafLabels: TypeAlias = Annotated[
-    int, Field(ge=1, le=1_000_000, description="a leaf stores so many labels, the most frequent")
+    int, Field(ge=1, le=1_000_000, description="a leaf stores this many labels, the most frequent")
 ]
 Prune: TypeAlias = Annotated[
     float,
@@ -134,20 +135,25 @@ class Trained:
         n_features: int,
         link: Link,
         parameters: Parameters,
+        zeros: Callable[[int, Any], NDArray[Any]] = np.zeros,
         **fields: Any,
     ) -> "Trained":
         """Return the result of a training with these trees.
 
+        zeros   makes the arrays that grow with the weights, as for `build_ensemble`
         fields  other fields of the result by name: extra, report, warnings, state
         """
         kind = next(kind for kind, links in LINKS.items() if link in links)
         return cls(
-            ensemble=build_ensemble(trees, n_labels, n_features),
+            ensemble=build_ensemble(trees, n_labels, n_features, zeros=zeros),
             kind=kind,
             link=link,
             parameters=parameters.model_dump(),
             n_nonzeros=sum(
-                len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None
+                len(chunk.get().weight)
+                for tree in trees
+                for chunk in tree.chunks
+                if chunk is not None
             ),
             **fields,
         )

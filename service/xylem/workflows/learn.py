@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import BadData, Dataset, OnProgress, SparseRows, no_progress
+from xylem.base import BadData, Crew, Dataset, OnProgress, SparseRows, no_progress
 from xylem.datasets import renumbered
 from xylem.engine import PredictOptions, make_predictor
 from xylem.evaluation import (
@@ -35,9 +35,11 @@ from xylem.vocabulary import (
     read_concepts,
     read_label_info,
 )
+from xylem.workflows.encoding import with_encoder, with_vectors
 from xylem.workflows.evaluate import TOP_R
 from xylem.workflows.learning_rows import LearningRows, dataset_of, read_learning_rows
 from xylem.workflows.recipe import Recipe
+from xylem.workflows.request import Chosen
 from xylem.workflows.train import parent_in, train_dataset
 from xylem.workflows.training_work import MADE_LATER
 from xylem.workflows.tuning import tune
@@ -63,13 +65,21 @@ from xylem_store import (
     locked,
     model_of,
     origin_arrays,
+    read_origin,
     read_report,
 )
 
 # with fewer held-out documents nothing is measured: one would be three points of P@1
 JUDGES_MIN = 30
 
-NAMES_MAX = 20  # at most so many concepts are named in a report
+NAMES_MAX = 20  # at most this many concepts are named in a report
+
+# what a rule of promotion compares, in its reason
+CHANGES = {
+    "difference": "a change",
+    "low": "a lower end of the change's interval",
+    "high": "an upper end of the change's interval",
+}
 
 _COMPARED = 500  # held-out documents that are compared with all rows at a time
 
@@ -99,8 +109,10 @@ class LearnRequest(NamedTuple):
 class LearnWork:
     """A run, and what its steps have made so far.
 
+    chosen    the parameters of members, with an opened encoder
     rows      that teach, and that judge
     dataset   the documents that teach
+    encoder   knows the vectors of all texts; None: no encoder makes vectors
     old       the version that `latest` names; None: there is none, or it cannot be opened
     member    the member that was trained on documents
     report    what the run reports, and a version stores
@@ -113,8 +125,10 @@ class LearnWork:
     request: LearnRequest
     on_progress: OnProgress
     database: ThresholdDatabase
+    chosen: Chosen
     rows: LearningRows = MADE_LATER
     dataset: Dataset = MADE_LATER
+    encoder: Any = None
     old: Model | None = None
     member: Model = MADE_LATER
     report: dict[str, Any] = field(default_factory=dict)
@@ -133,6 +147,7 @@ def learn_and_publish(
 
     The report has
 
+    baseline    the version before, or null
     sources     for each file, and feedback: its rows, and how many of them teach documents
                 ("learnt"), teach a member ("members"), are held out ("held_out"), or are older rows
                 of a text, or blank ("left_out")
@@ -159,18 +174,24 @@ def learn_and_publish(
             f"{', '.join(missing)}"
         )
     store.prepare()
-    work = LearnWork(
-        store=store, model=model, request=request, on_progress=on_progress, database=database
-    )
     with _alone(store, model):
-        for step in STEPS:
+        manifest = store.published(model, request.job) if request.job else None
+        work = LearnWork(
+            store=store,
+            model=model,
+            request=request,
+            on_progress=on_progress,
+            database=database,
+            chosen=with_encoder(request.recipe.training(request.threads).chosen(), store),
+            manifest=manifest or MADE_LATER,
+        )
+        for step in LAST_STEPS if manifest else STEPS:
             work = step(work)
     return {
         "model": model,
         "version": work.manifest.version,
         "model_bytes": work.manifest.model_bytes,
         "labels": work.manifest.n_labels,
-        "baseline": work.old and work.old.manifest.version,
         "metrics": dict(work.manifest.metrics),
         **work.report,
     }
@@ -202,6 +223,21 @@ def read_rows(work: LearnWork) -> LearnWork:
     )
 
 
+def encode_texts(work: LearnWork) -> LearnWork:
+    """Encode the texts of all rows once, if the recipe has an encoder: later steps use them."""
+    encoder = work.chosen.encoder
+    if encoder is None:
+        return work
+    opened = encoder.workspace()
+    crew = Crew(work.request.threads)
+    rows = work.rows
+    for part in filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections)):
+        dataset = with_vectors(dataset_of(part), encoder, crew, work.on_progress, work.store)
+        assert dataset.texts is not None and dataset.vectors is not None
+        opened.vectors.update(zip(dataset.texts, dataset.vectors, strict=True))
+    return replace(work, encoder=opened)
+
+
 def fit_members_and_ranker(work: LearnWork) -> LearnWork:
     """Train a member on documents, one on weak rows, and fit a ranker to candidates by folds."""
     request = work.request
@@ -223,13 +259,16 @@ def fit_members_and_ranker(work: LearnWork) -> LearnWork:
         of_rows = np.array([weights[text] for text in part.texts], np.float32)
         if (of_rows != 1).any():
             part = replace(part, labels=part.labels.weighed(of_rows)).with_weight()
-        return train_dataset(part, training, work.on_progress)
+        return train_dataset(part, training, work.on_progress, chosen=work.chosen)
 
     members = [_member(train(dataset), "documents")]
     if work.rows.weak:
         members.append(
             _member(
-                train_dataset(dataset_of(work.rows.weak), training, work.on_progress), "members"
+                train_dataset(
+                    dataset_of(work.rows.weak), training, work.on_progress, chosen=work.chosen
+                ),
+                "members",
             )
         )
     combination = CombineRequest(
@@ -293,6 +332,7 @@ def measure(work: LearnWork) -> LearnWork:
             dataset = dataset.take(np.flatnonzero(is_alone))
             facts["figures"] = _compare(old, new, dataset, work)
     report["concepts"] = _concepts(old, work)
+    report["baseline"] = old and old.manifest.version
     return replace(work, old=old, report=report)
 
 
@@ -395,11 +435,11 @@ def decide(work: LearnWork) -> LearnWork:
         )
     elif not promoted and rule is not None:
         figure = judges["figures"][rule.metric]
-        promoted = figure["difference"] >= rule.least_change - 1e-9
+        promoted = figure[rule.part] >= rule.least_change - 1e-9
         reasons.append(
-            f"{rule.metric}: expected a change of at least {rule.least_change:+g}, found "
-            f"{figure['difference']:+.2f}, from {figure['a']:.2f} to {figure['b']:.2f}, with an "
-            f"interval of {figure['low']:+.2f} to {figure['high']:+.2f}"
+            f"{rule.metric}: expected {CHANGES[rule.part]} of at least {rule.least_change:+g}, "
+            f"found a change of {figure['difference']:+.2f}, from {figure['a']:.2f} to "
+            f"{figure['b']:.2f}, with an interval of {figure['low']:+.2f} to {figure['high']:+.2f}"
         )
     return replace(
         work,
@@ -435,19 +475,37 @@ def publish(work: LearnWork) -> LearnWork:
     return replace(work, manifest=manifest)
 
 
+def recall(work: LearnWork) -> LearnWork:
+    """Take the report of the version that an earlier try of the job has published.
+
+    That try has ended before the job was told so. It may have moved `latest` already.
+    """
+    report = read_report(work.store.open(work.model, work.manifest.version).arrays)["learning"]
+    present = work.store.alias(work.model, LATEST).version
+    old = work.store.open(work.model, present) if present == report["baseline"] else None
+    return replace(work, report=report, old=old)
+
+
 def tune_thresholds(work: LearnWork) -> LearnWork:
-    """Tune thresholds on the held-out documents, if the recipe has an aim for them."""
-    objective = work.request.recipe.thresholds
-    if objective is None or not work.rows.judges:
-        return work
-    version = work.store.open(work.model, work.manifest.version)
-    (outcome,) = tune(
-        version,
-        request_of(None, Path(), None, "zero", objective=objective),
-        work.on_progress,
-        _labelled(version, dataset_of(work.rows.judges)),
-    )
-    work.database.save(work.model, work.manifest.version, outcome.tuned, version.manifest.digest)
+    """Tune thresholds on the held-out documents, where a recipe has an aim for them.
+
+    An earlier try of a job, or feedback, may have set them. A version before this one has none if
+    the run that made it was killed.
+    """
+    new = work.store.open(work.model, work.manifest.version)
+    for version in filter(None, (work.old, new)):
+        number = version.manifest.version
+        objective = read_origin(version.arrays).get("recipe", {}).get("thresholds")
+        is_tuned = work.database.load(work.model, number) is not None
+        if objective is None or is_tuned or not work.rows.judges:
+            continue
+        (outcome,) = tune(
+            version,
+            request_of(None, Path(), None, "zero", objective=objective),
+            work.on_progress,
+            _labelled(version, dataset_of(work.rows.judges)),
+        )
+        work.database.save(work.model, number, outcome.tuned, version.manifest.digest)
     return work
 
 
@@ -465,9 +523,10 @@ def promote(work: LearnWork) -> LearnWork:
             "reasons": [f"{LATEST} moved to {present} while the versions were compared"],
         }
         work = replace(work, report={**work.report, "promotion": promotion})
-        with contextlib.suppress(VersionInUse):  # of an alias that names it already
-            work.store.delete(work.model, work.manifest.version)
-        work = tune_thresholds(publish(work))
+        if work.draft is not MADE_LATER:  # else an earlier try of the job may have promoted it
+            with contextlib.suppress(VersionInUse):  # of an alias that names it already
+                work.store.delete(work.model, work.manifest.version)
+            work = tune_thresholds(publish(work))
     # a first run that was killed has published a version without label info
     if promotion["promoted"] or work.store.label_info(work.model) is None:
         recipe = work.request.recipe
@@ -486,9 +545,13 @@ def promote(work: LearnWork) -> LearnWork:
     return work
 
 
+# The steps of a run of a job that has published its version already.
+LAST_STEPS = (read_rows, recall, tune_thresholds, promote)
+
 # The steps of a run, in their order.
 STEPS = (
     read_rows,
+    encode_texts,
     fit_members_and_ranker,
     measure,
     decide,

@@ -73,11 +73,15 @@ class RecipeSource(_Part):
 class Promotion(_Part):
     """The rule by which `latest` moves: a figure, and by how much it must rise at least.
 
-    least_change  below 0: by how much it may fall, in points of a percent
+    part          what must be so large: the change itself ("difference"), or an end of its 95%
+                  interval. "high" refuses a version only if it is surely worse; "low" promotes it
+                  only if it is surely no worse
+    least_change  in points of a percent; below 0: by how much the figure may fall
     """
 
     metric: Measure = "F1@5"
-    least_change: float = -0.5
+    part: Literal["difference", "low", "high"] = "high"
+    least_change: float = 0.0
 
 
 class Recipe(_Part):
@@ -142,7 +146,12 @@ class Recipe(_Part):
             raise BadParameter(f"feedback_weight: {error}") from None
         if recipe.cron is not None and recipe.rows is not None:
             raise BadParameter("cron: expected cron or rows, found both")
-        recipe.training(1).chosen()
+        chosen = recipe.training(1).chosen()
+        if chosen.vectors is not None and chosen.encoder_name is None:
+            raise BadParameter(
+                "parameters: expected features.encoder beside parameters of vectors, found none: "
+                "a recipe takes no vectors of rows"
+            )
         recipe.columns.texts.refuse_unweighted()
         return recipe
 

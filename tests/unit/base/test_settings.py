@@ -55,10 +55,10 @@ def test_variables_and_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "value", "says"),
     [
         ("XYLEM_TOPR_MAX", "1", r"expected .*did you mean XYLEM_TOP_R_MAX\?"),
-        ("XYLEM_LIMITS", "1", "expected .*no such one"),
+        ("XYLEM_LIMITS", "1", "expected a variable .* an unknown one"),
         ("xylem_store", "1", r"expected .*did you mean XYLEM_STORE\?"),
-        ("XYLEM_", "1", "expected .*no such one"),
-        ("XYLEM_FEATURES_MAX", "3", "expected a setting"),  # a limit that is fixed
+        ("XYLEM_", "1", "expected a variable .* an unknown one"),
+        ("XYLEM_FEATURES_MAX", "3", "expected a variable"),  # a limit that is fixed
         # what only looks like what Kubernetes puts beside a service
         ("XYLEM_STORE_PORT", "8080", "expected "),
         ("XYLEM_SERVICE_PORT", "http", "expected "),
@@ -225,5 +225,8 @@ def test_patterns_of_models_to_preload(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_settings().preload == ("shop-*", "t[ab]g?")
     assert read_settings(preload=["a", "b"]).preload == ("a", "b")
     for value in ("Shop", "a/b", "a,,b", "é"):
-        with pytest.raises(BadParameter, match="XYLEM_PRELOAD: expected patterns of at most 128"):
+        with pytest.raises(
+            BadParameter, match="XYLEM_PRELOAD: expected patterns of at most 128"
+        ) as caught:
             read_settings(preload=value)
+        assert str(caught.value).count("found") == 1
