@@ -130,7 +130,7 @@ def test_labels_of_validation_rows_that_are_written_otherwise(
         )
 
 
-def test_other_fields_of_rows_are_ignored_where_they_are_predicted(
+def test_other_fields_are_ignored_where_rows_are_predicted(
     place: Place, run_here: Run
 ) -> None:
     file = place.data / "documents.jsonl"
