@@ -109,7 +109,7 @@ def describe_denial(labels: Collection[str]) -> str:
 def print_denial(denial: "Denial", json: bool) -> None:
     """Print the labels that an alias denies."""
     if json:
-        print_json(denial._asdict())
+        print_json(denial.model_dump())
         return
     n_labels = len(denial.labels)
     n_unknown = len(denial.unknown)

@@ -98,12 +98,9 @@ def create(
     A key with the scope admin opens everything, with --model everything of these models. Servers
     that share the database know it within two seconds.
     """
-    from xylem.base import parse_scopes
-
     lifetime = seconds_of("--expires", expires)
-    scopes = parse_scopes(scope or [])
     with _opened_keys(store) as (keys, database):
-        new_key = keys.create(name, scopes, lifetime, **terms._asdict())
+        new_key = keys.create(name, scope or [], lifetime, **terms._asdict())
         _note(database, "keys.create", new_key.key.id)
     _print_made(new_key.facts(_models_of(store)), json)
 

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, FailFast, Field
 
 from xylem.api.schemas.labels import INTEGER_MAX, VersionNumber
-from xylem.api.schemas.models import AliasSplit
+from xylem.api.schemas.models import AliasSplit, TrainerSummary
+from xylem.base import AuditEntry
 from xylem.serving import LabelItems, RequestModel
 from xylem_store import DENIED_MAX
 
@@ -72,18 +73,6 @@ class DeniedRequest(RequestModel):
     reason: _Reason = Field(default="", description="kept in the history")
 
 
-class AliasDenied(BaseModel):
-    """The labels that the answers of an alias never have."""
-
-    model: str
-    alias: str
-    version: int = Field(description="the version that the alias names")
-    labels: list[str]
-    unknown: list[str] = Field(
-        description="labels that the version does not have; they are kept for other versions"
-    )
-
-
 class AliasMoved(BaseModel):
     """The version that an alias names now, and the one before.
 
@@ -94,15 +83,6 @@ class AliasMoved(BaseModel):
     alias: str
     version: int | None
     previous_version: int | None
-
-
-class Removed(BaseModel):
-    """The parts of a model that were removed."""
-
-    model: str
-    versions: list[int]
-    aliases: list[str]
-    thresholds: bool = Field(description="whether there were thresholds, which are removed, too")
 
 
 class HistoryQuery(RequestModel):
@@ -157,13 +137,6 @@ class DataOrigin(BaseModel):
     sha256: str
 
 
-class TrainerOrigin(BaseModel):
-    """The trainer that made a version, with its parameters."""
-
-    name: str
-    parameters: dict[str, Any]
-
-
 class Provenance(BaseModel):
     """The origin of a version, and its later promotions."""
 
@@ -172,7 +145,7 @@ class Provenance(BaseModel):
     created: str
     content: str = Field(description="a digest of the arrays, which does not depend on the name")
     code_version: str
-    trainer: TrainerOrigin
+    trainer: TrainerSummary
     features: dict[str, Any]
     seed: int
     data: DataOrigin
@@ -339,20 +312,7 @@ class AuditQuery(RequestModel):
     limit: int = Field(default=100, ge=1, le=PAGE_MAX, description="how many to return at most")
 
 
-class AuditFacts(BaseModel):
-    """An action of an admin."""
-
-    id: int
-    at: str
-    key_id: str
-    who: str
-    action: str
-    target: str
-    outcome: str = Field(description="done, the code of the problem that was answered, or begun")
-    request_id: str
-
-
 class AuditPage(BaseModel):
     """Entries of the audit log, the newest first."""
 
-    entries: list[AuditFacts]
+    entries: list[AuditEntry]
