@@ -89,9 +89,7 @@ def rollback(
 
 def print_move(change: AliasChange, json: bool) -> None:
     """Print the version that an alias names now."""
-    from xylem.admin import move_facts
-
-    print_result(json, f"{change.model}: {change.alias} -> {change.version}", **move_facts(change))
+    print_result(json, f"{change.model}: {change.alias} -> {change.version}", **change.move())
 
 
 @app.command()
@@ -181,13 +179,11 @@ def _change_split(
 
 def print_split(change: AliasChange, json: bool) -> None:
     """Print the version that an alias names now, with its canary and its shadow."""
-    from xylem.admin import split_facts
-
     print_result(
         json,
         f"{change.model}: {change.alias} -> {change.version}"
         f"{'' if change.new_alias is None else describe_split(change.new_alias)}",
-        **split_facts(change),
+        **change.split(),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import Request
 
-from xylem.admin import Denial, denial_of, denying_known, split_facts
+from xylem.admin import Denial, denial_of, denying_known
 from xylem.api.routes.admins import AuditedRoute, router_of
 from xylem.api.routes.operations import ModelName
 from xylem.api.routes.registry import cause_of
@@ -34,11 +34,10 @@ router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}/
 async def _split(
     services: Services, model: str, alias: str, change: Change, cause: Cause
 ) -> SplitChanged:
-    return SplitChanged(
-        **split_facts(
-            await services.change(services.registry.change, model, alias, SPLIT, change, cause)
-        )
+    alias_change = await services.change(
+        services.registry.change, model, alias, SPLIT, change, cause
     )
+    return SplitChanged(**alias_change.split())
 
 
 async def _deny(

@@ -8,7 +8,7 @@ from typing import IO, Annotated, Any
 
 from fastapi import Request, Response
 
-from xylem.admin import Removal, history_facts, move_facts, provenance
+from xylem.admin import Removal, history_facts, provenance
 from xylem.api.door.admission import pieces
 from xylem.api.door.responses import stream_of
 from xylem.api.routes.admins import AuditedRoute, router_of
@@ -43,7 +43,7 @@ def cause_of(request: Request, why: str = "") -> Cause:
 async def _move(
     services: Services, call: Callable[..., AliasChange], *arguments: Any
 ) -> AliasMoved:
-    return AliasMoved(**move_facts(await services.change(call, *arguments)))
+    return AliasMoved(**(await services.change(call, *arguments)).move())
 
 
 @router.post("/promote", summary="Make an alias name a version")
