@@ -120,6 +120,8 @@ from .progress import no_progress as no_progress
 from .repeating import Repeating as Repeating
 from .repeating import succeeded_at as succeeded_at
 from .rows import NO_ROWS as NO_ROWS
+from .rows import WEIGHT_MAX as WEIGHT_MAX
+from .rows import WEIGHT_MIN as WEIGHT_MIN
 from .rows import Dataset as Dataset
 from .rows import Growing as Growing
 from .rows import LabelRows as LabelRows
