@@ -36,15 +36,12 @@ class SubmittedJob(BaseModel):
 
     id: str
     kind: str
-    state: str
+    state: str = Field(examples=["queued", "running", "succeeded", "failed", "cancelled"])
 
 
-class JobAnswer(BaseModel):
+class JobAnswer(SubmittedJob):
     """A job and its result. Times are RFC 3339."""
 
-    id: str
-    kind: str
-    state: str = Field(examples=["queued", "running", "succeeded", "failed", "cancelled"])
     model: str
     version: int | None = Field(description="the version that it published, or works with")
     progress: JobProgress | None

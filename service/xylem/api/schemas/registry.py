@@ -5,35 +5,38 @@ from typing import Annotated, Any
 from pydantic import BaseModel, FailFast, Field
 
 from xylem.api.schemas.labels import INTEGER_MAX, VersionNumber
-from xylem.api.schemas.models import AliasSplit, TrainerSummary
+from xylem.api.schemas.models import AliasSplit, ServedAlias, TrainerSummary
 from xylem.base import AuditEntry
 from xylem.serving import LabelItems, RequestModel
 from xylem_store import DENIED_MAX
 
 PAGE_MAX = 1000  # rows of one answer, at most
-_Reason = Annotated[str, Field(max_length=1024)]
 _YEARS_100 = 100 * 366 * 86_400
 
 
-class PromoteRequest(RequestModel):
+class AliasRequest(RequestModel):
+    """A change of an alias, with its reason."""
+
+    reason: str = Field(default="", max_length=1024, description="kept in the history")
+
+
+class PromoteRequest(AliasRequest):
     """The version that an alias should name."""
 
     version: VersionNumber | None = Field(default=None, description="null: the canary of the alias")
     alias: str = Field(default="latest", description="the alias; it is created if there is none")
-    reason: _Reason = Field(default="", description="kept in the history")
 
 
-class RollbackRequest(RequestModel):
+class RollbackRequest(AliasRequest):
     """The alias that should go back, and the version to go back to."""
 
     alias: str = "latest"
     to: VersionNumber | None = Field(
         default=None, description="a version that it named before; null: the one that it named last"
     )
-    reason: _Reason = Field(default="", description="kept in the history")
 
 
-class CanaryRequest(RequestModel):
+class CanaryRequest(AliasRequest):
     """The version that should answer a part of the requests to an alias."""
 
     version: VersionNumber
@@ -44,33 +47,26 @@ class CanaryRequest(RequestModel):
         le=0.9999,
         description="the share of the alias's version; both add up to 1",
     )
-    reason: _Reason = Field(default="", description="kept in the history")
 
 
-class ShadowRequest(RequestModel):
+class ShadowRequest(AliasRequest):
     """The version that should answer copies of a part of the requests to an alias."""
 
     version: VersionNumber
     share: float = Field(default=1.0, ge=0.0001, le=1, description="the part: a multiple of 0.0001")
-    reason: _Reason = Field(default="", description="kept in the history")
 
 
-class SplitChanged(AliasSplit):
+class SplitChanged(ServedAlias, AliasSplit):
     """An alias after a change: its version, its canary and its shadow."""
 
-    model: str
-    alias: str
-    version: int
 
-
-class DeniedRequest(RequestModel):
+class DeniedRequest(AliasRequest):
     """The labels that the answers of an alias must not have."""
 
     labels: Annotated[LabelItems, Field(max_length=DENIED_MAX)] = Field(
         description="the whole list, which replaces the present one: labels or names of the label "
         "info; {under} is a concept and all below it"
     )
-    reason: _Reason = Field(default="", description="kept in the history")
 
 
 class AliasMoved(BaseModel):
