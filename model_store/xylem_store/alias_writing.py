@@ -102,9 +102,7 @@ class AliasWriter:
             if new_alias == old_alias and old_alias.serial > 0:
                 return AliasChange(name, alias, old_alias, new_alias)
             for version in (
-                {*new_alias.versions}.difference(old_alias.versions)
-                if new_alias is not None
-                else ()
+                () if new_alias is None else {*new_alias.versions}.difference(old_alias.versions)
             ):
                 self._reader.open_version(name, version, verify=True, check=True)
             with (

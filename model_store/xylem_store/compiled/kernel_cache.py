@@ -82,6 +82,6 @@ class KernelCache(FunctionCache):
 
 
 class HelperCache(KernelCache):
-    """The same for the code of helpers that kernels inline."""
+    """Stores the compiled code of helpers that kernels inline, as KernelCache that of kernels."""
 
     _impl_class: Any = InlinedCacheImpl

@@ -99,15 +99,15 @@ class TextFields(tuple[TextColumn, ...]):
 
     @property
     def unweighted(self) -> TextColumn | None:
-        """Return the field whose weight is not chosen yet; None: all have one."""
+        """Return the field whose weight is not chosen yet; None if all have one."""
         return next((field for field in self if field.weight == UNWEIGHTED), None)
 
     def refuse_unweighted(self) -> None:
         """Raise BadParameter if the weight of a field is still to be chosen."""
         if self.unweighted is not None:
             raise _refusal(
-                f"text column {self.unweighted.name!r}: expected a weight, because {AUTO} is for "
-                f"a training, found {AUTO}"
+                f"text column {self.unweighted.name!r}: expected a weight as a number, found "
+                f"{AUTO}, which only a training can choose"
             )
 
     def with_weight(self, weight: int) -> Self:

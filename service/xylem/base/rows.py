@@ -25,8 +25,8 @@ class SparseRows(NamedTuple):
     indices     int32[nnz]    features, strictly ascending within a row, in [0, n_features)
     values      float32[nnz]  finite
     n_features  int
-    tail        int           so many of the last features are known to be in every row: kernels of
-                              trainers sum them without look-ups
+    tail        int           this many of the last features are known to be in every row: kernels
+                              of trainers sum them without look-ups
     """
 
     indptr: NDArray[np.int64]
@@ -172,14 +172,14 @@ class LabelRows(NamedTuple):
     def weighed(
         self, rows: NDArray[np.float32], labels: NDArray[np.float32] | None = None
     ) -> LabelRows:
-        """Return the labels with weights of rows, and of labels; None: those are 1."""
+        """Return the labels with weights of rows, and of labels (1 if `labels` is None)."""
         of_labels = np.repeat(rows, np.diff(self.indptr))
         return self._replace(
             weights=RowWeights(rows, of_labels if labels is None else of_labels * labels)
         )
 
     def weights_at(self, ptr: NDArray[Any]) -> Any:
-        """Return the weight of each entry's row, float64[ptr[-1]]; None: all are 1.
+        """Return the weight of each entry's row, float64[ptr[-1]]; None if all are 1.
 
         ptr  int64[n + 1], the offsets of the entries of each row
         """

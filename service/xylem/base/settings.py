@@ -150,7 +150,7 @@ def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
         return origins
     if not all(map(_ORIGIN.fullmatch, origins)):
         raise ValueError(
-            "expected * alone, or origins as https://host or http://host:port, in lower case"
+            "expected * alone, or origins such as https://host or http://host:port, in lower case"
         )
     return tuple(dict.fromkeys(origins))
 
@@ -162,9 +162,9 @@ _ROOT_PATH = re.compile(rf"(?!/({_OWN_PATHS})(/|\Z))(/(?!\.\.?(/|\Z))[A-Za-z0-9.
 def _check_root_path(path: str) -> str:
     if path and not _ROOT_PATH.fullmatch(path):
         raise ValueError(
-            "expected a prefix as /xylem or /apps/xylem: a slash before each part and none "
-            "at the end, parts "
-            "of letters, digits and ._~-, the first none of the service's own"
+            "expected a prefix such as /xylem or /apps/xylem: a slash before each part and none "
+            "at the end; parts of letters, digits and ._~-; the first part no path of the service "
+            f"({_OWN_PATHS.replace('|', ', ')})"
         )
     return path
 
@@ -177,7 +177,7 @@ def _check_models_loaded(value: object) -> object:
         amount = int(text) if text.isdecimal() else ByteSize(_BYTES.validate_python(text))
         if 0 < amount < 1 << 63:
             return amount
-    raise ValueError("expected all, a number of models from 1, or a size as 500MiB or 2GiB")
+    raise ValueError("expected all, a number of models from 1, or a size such as 500MiB or 2GiB")
 
 
 def _check_bound(patterns: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -462,7 +462,7 @@ def read_settings(**overrides: object) -> Settings:
         )
         if is_ours and name not in variable_names:
             raise BadParameter(
-                f"{name}: expected a setting of docs/settings.md, found no such one"
+                f"{name}: expected a variable that docs/settings.md lists, found an unknown one"
                 f"{did_you_mean(name.upper(), variable_names)}"
             )
     try:

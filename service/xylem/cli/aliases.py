@@ -199,7 +199,9 @@ def fraction_of(option: str, text: str) -> float:
     try:
         return float(number) / (100 if is_percent else 1)
     except ValueError:
-        raise BadParameter(f"{option}: expected a part as 10% or 0.1, found {text!r}") from None
+        raise BadParameter(
+            f"{option}: expected a part such as 10% or 0.1, found {text!r}"
+        ) from None
 
 
 @app.command()

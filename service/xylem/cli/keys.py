@@ -189,7 +189,9 @@ def seconds_of(option: str, text: str | None) -> float | None:
         return None
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise BadParameter(f"{option}: expected a time as 90d, 12h, 30m or 45s, found {text!r}")
+        raise BadParameter(
+            f"{option}: expected a time such as 90d, 12h, 30m or 45s, found {text!r}"
+        )
     return float(int(match[1]) * _UNITS[match[2]])
 
 

@@ -42,7 +42,9 @@ class Validation(NamedTuple):
     folds: Annotated[
         int | None,
         Option(
-            min=2, max=20, help="Cross-validate on so many folds; default: hold out one fifth once."
+            min=2,
+            max=20,
+            help="Cross-validate on this many folds; default: hold out one fifth once.",
         ),
     ] = None
 

@@ -28,9 +28,9 @@ class ClassNames(dict[str, list[str]]):
                     self[column] = entry["names"]
 
     def names_in(self, column: str, cells: Sequence[Any]) -> Sequence[Any]:
-        """Return cells of a column as lists of names; those of another column unchanged.
+        """Return the cells of a column of classes as lists of names; other columns unchanged.
 
-        -1 is no class. An id without a name stays as it is.
+        -1 stands for no class. An id without a name stays a number.
         """
         names: dict[int, str | None] = dict(enumerate(self.get(column, ())))
         if not names:
@@ -221,6 +221,8 @@ class ParquetTable:
                 ),
                 row_groups=[number],
                 columns=columns,
+                # threads take more processor time than they save for batches of a few rows
+                use_threads=False,
             )
 
     def _damage(self, error: Exception) -> BadData:

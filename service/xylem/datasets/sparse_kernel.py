@@ -107,8 +107,8 @@ def _parse_features(
 ) -> tuple[int, int, int, int]:
     """Parse the pairs of feature and value up to the end of the line.
 
-    Returns (number of pairs in out, number of hard ones, index where the pairs end or the fault
-    is, fault).
+    Returns (number of pairs in `out`, number of hard values, index where the pairs end or the
+    fault is, fault). A hard value is one that Python must round: see `Block.hard`.
     """
     while True:
         while _blank(data[i]):

@@ -246,7 +246,7 @@ class DataFile:
         return any(word.startswith(FASTTEXT_LABEL.encode()) for word in line.split())
 
     def text_fault(self, block: bytes) -> BadData | None:
-        """Return the error for a block of lines that has a NUL or is not UTF-8; None: it is text.
+        """Return the error of a block of lines that has a NUL or is not UTF-8; None if it is text.
 
         It names the line, the byte, and the encoding that the text may have. The block's first line
         is `line`.

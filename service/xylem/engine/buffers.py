@@ -26,7 +26,7 @@ from xylem_store import (
 FIRST = word_of(Call, "first")
 LAST = word_of(Call, "last")
 
-# buffers have room for at least so many features of a row, so that they rarely have to grow
+# buffers have room for at least this many features of a row, so that they rarely have to grow
 _FEATURES_AT_LEAST = 256
 
 

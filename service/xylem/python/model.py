@@ -225,9 +225,9 @@ class Model(PredictingModel):
     def _as_member(self, name: str) -> Opened:
         """Return the version to be combined or compared; one without a store gets this name."""
         return (
-            self._opened
-            if self._home is not None
-            else replace(self._opened, manifest=replace(self._opened.manifest, model=name))
+            replace(self._opened, manifest=replace(self._opened.manifest, model=name))
+            if self._home is None
+            else self._opened
         )
 
     def save(self, store: str | PathLike[str], name: str | None = None) -> int:

@@ -260,7 +260,7 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _may_work(self, seconds: int) -> bool:
-        """Return whether jobs may run, so many seconds after the start.
+        """Return whether jobs may run, this number of seconds after the start.
 
         They wait until the models are open, but no longer than _OPENING_SECONDS.
         """

@@ -20,7 +20,7 @@ Chunk = TypeVar("Chunk")
 # The least length of a chunk. It bounds the number of chunks, and so the memory they need.
 CHUNK_CHARACTERS_MIN = 500
 
-# each chunk is searched for at least so many labels; all other scores count as 0 in the mean
+# each chunk is searched for at least this many labels; all other scores count as 0 in the mean
 CHUNK_LABELS = 100
 _LAST_SPACE = re.compile(r"\s\S*\Z")
 

@@ -257,7 +257,9 @@ class ChunkedRows(NamedTuple):
 def to_chunked_rows(
     instances: Sequence[AnyInstance], featurizer: Featurizer, characters_max: int | None
 ) -> ChunkedRows:
-    """Return the rows of instances, texts in chunks of at most `characters_max`; None: undivided.
+    """Return the rows of instances; longer texts are divided into chunks.
+
+    characters_max  the most characters of a chunk; None: texts are not divided
 
     Raises BadInstance as `to_rows`.
     """

@@ -46,7 +46,7 @@ class _Learner(NamedTuple):
 # Returns the number of training rows of each label, int64[K], and of all rows.
 CountRows: TypeAlias = Callable[[], tuple[I64, int]]
 
-# Returns a predictor of trees that are not a version yet, for rows of so many features.
+# Returns a predictor of trees that are not a version yet, for rows with this number of features.
 PredictorSoFar: TypeAlias = Callable[[TreeEnsemble, int], Searcher]
 
 
@@ -54,7 +54,8 @@ class ProgressiveThresholds:
     """Finds thresholds as an OnRows of a training; scores must be probabilities (link logistic).
 
     count     counts the training's rows
-    n_parts   in so many parts the first pass goes over the rows; none of the first is predicted
+    n_parts   the number of parts of the first pass over the rows; rows of the first part are not
+              predicted
     database  stores the thresholds
     n_rows    number of rows that have been counted
 

@@ -125,7 +125,7 @@ AUTO: Literal["auto"] = "auto"
 # So too many scores are kept, of too low a probability, rather than too few.
 _POWER_SHARE = 0.75
 
-# The model is asked for estimates at most so many times.
+# The model is asked for estimates at most this many times.
 #
 # It is asked again if the fitted power is so low that thresholds may lie below the estimates that
 # were kept.

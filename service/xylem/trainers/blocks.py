@@ -316,7 +316,7 @@ def _divide_tree(
     works: list[_Work] = []
     level = [node for node in tops if node == 0]
     while level:  # no row reaches two nodes of a level by the same label
-        rows = split_rows([[node] for node in level], mixed) if level != [0] else iter([[]])
+        rows = iter([[]]) if level == [0] else split_rows([[node] for node in level], mixed)
         for node, parts in zip(level, rows, strict=True):
             works += [_Work([node], tile, parts) for tile in range(n_tiles[node])]
         above = set(level)

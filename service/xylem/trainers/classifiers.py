@@ -41,7 +41,7 @@ class SolverOptions(NamedTuple):
     eps         accuracy at which a solver stops
     epochs_max  most epochs of a solver
     prune       weights smaller than this are left out; 0 keeps all weights that are not 0
-    tail        all weights of so many last features are kept, so that each node has all of them
+    tail        all weights of the last `tail` features are kept, so that each node has all of them
     """
 
     loss: Loss
@@ -288,7 +288,7 @@ def aligned(n: int) -> F32:
 
 @dataclass(frozen=True)
 class Solve:
-    """A step that trains some tiles of a node.
+    """A step that trains some children of a node, in tiles: LANES children that share each pass.
 
     Its workspace is int32[n_rows] and int32[n_features], zero between calls.
     """
@@ -326,7 +326,7 @@ class Solve:
     def _weights_of_tile(
         self, node_rows: I32, firsts: I64, lasts: I64, place: I32
     ) -> WeightsOfTile | None:
-        """Return the weights of a node's rows for a tile; None: all are 1.
+        """Return the weights of a node's rows for a tile; None if all are 1.
 
         firsts, lasts, place  as for `positives`
         """

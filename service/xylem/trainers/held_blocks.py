@@ -126,7 +126,7 @@ def _add_sums(block_sums: tuple[ValueHandle[SparseRows], ...]) -> SparseRows:
 
 
 def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
-    """Return the factor of each feature, as `weigh` does; None: all are 1.
+    """Return the factor of each feature, as `weigh` does; None if all are 1.
 
     The counts are added from the first block to the last.
     """

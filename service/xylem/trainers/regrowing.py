@@ -413,7 +413,7 @@ def _assemble_tree(
     """Return the tree, whose chunks have the trained classifiers and the old ones beside them.
 
     old_child, changed, old_chunks  as in `_children_to_train`
-    solved  chunk of the trained classifiers of each node; None: none was trained
+    solved  chunk of the trained classifiers of each node; None if no classifier was trained
     """
     chunks: list[Chunk | None] = [None] * len(solved)
     for node in shape.inner.tolist():

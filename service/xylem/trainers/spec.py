@@ -28,7 +28,7 @@ DecisionTrees: TypeAlias = Annotated[
 LeafSize: TypeAlias = Annotated[
     int,
     Field(
-        ge=1, le=1_000_000, description="a group of at most so many labels is not divided further"
+        ge=1, le=1_000_000, description="a group of at most this many labels is not divided further"
     ),
 ]
 CostDecay: TypeAlias = Annotated[
@@ -63,7 +63,7 @@ MaxDepth: TypeAlias = Annotated[
     int, Field(ge=1, le=1000, description="most splits on a path from the root to a leaf")
 ]
 LeafLabels: TypeAlias = Annotated[
-    int, Field(ge=1, le=1_000_000, description="a leaf stores so many labels, the most frequent")
+    int, Field(ge=1, le=1_000_000, description="a leaf stores this many labels, the most frequent")
 ]
 Prune: TypeAlias = Annotated[
     float,

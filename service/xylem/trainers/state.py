@@ -82,7 +82,7 @@ class LearnerState(NamedTuple):
 class Passes(NamedTuple):
     """The passes that a training makes, of those that are planned.
 
-    state  the state after the passes that are done; None: none is done
+    state  the state after the passes that are done; None before the first pass
     until  the training stops after this pass; 0: after the last one
     keeps  whether the training returns a state
     """

@@ -29,7 +29,7 @@ from xylem.trainers.tree_criteria import (
 )
 from xylem_store import I32, I64, TreeEnsemble, levels_of
 
-_POINTS = 40  # the criteria are reported for at most so many numbers of splits
+_POINTS = 40  # the criteria are reported for at most this many numbers of splits
 _TREES_MAX = 100
 # only the first trees and depths are reported, because the length of a report must be bounded
 _DEPTHS_MAX = 200

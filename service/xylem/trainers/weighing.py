@@ -77,7 +77,7 @@ class FeatureCounts(NamedTuple):
         )
 
     def factors(self, idf: str) -> F32 | None:
-        """Return float32[D], the factor of each feature (see `weigh`); None: all are 1."""
+        """Return float32[D], the factor of each feature (see `weigh`); None if all are 1."""
         if not self.with_it.any() or (idf == "auto" and not self.alike):
             return None
         factors = np.log((1.0 + self.n_rows) / (1.0 + self.with_it)) + 1.0

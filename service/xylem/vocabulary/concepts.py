@@ -17,7 +17,7 @@ PREFERRED = 0
 ALTERNATIVE = 1
 HIDDEN = 2
 
-# At most so many broader, and so many related, concepts of a concept count: the first ones.
+# A concept has at most this many broader concepts, and this many related ones: the first count.
 NEIGHBOURS_MAX = 64
 
 CONCEPTS_MAX = 1 << 26
@@ -57,7 +57,7 @@ class Concepts(NamedTuple):
         missing_key = next((key for key in self.keys if key not in place), None)
         if missing_key is not None:
             raise BadData(
-                f"expected labels that hold every concept, found none for {missing_key[:120]!r}"
+                f"expected a label for every concept, found no label {missing_key[:120]!r}"
             )
         places = np.array([place[key] for key in self.keys], np.int32)
         broader, related = (

@@ -33,10 +33,10 @@ from xylem_store import (
     take,
 )
 
-# The rows are divided into so many parts, of which one is held out at a time.
+# The rows are divided into this many parts, of which one is held out at a time.
 PARTS = 5
 
-# Parts are held out until they have so many rows, or all parts are.
+# Parts are held out until they have this many rows together, or until all parts were held out.
 #
 # A ranker of 20,000 rows takes twice as long; its P@1, P@3 and P@5 on held-out rows of debtags-src
 # differ by at most 0.1 (ADR 25).

@@ -36,7 +36,7 @@ from xylem_store import (
 # All of them vote, so with more of them nearer ones are found.
 KEPT_ROWS = 1 << 16
 
-# At most so many features of a row are stored, those with the largest values.
+# At most this many features of a row are stored, those with the largest values.
 #
 # Products with whole rows do not rank better.
 FEATURES_MAX = 24

@@ -19,7 +19,7 @@ FOLDS = 5
 # Fewer rows are refused.
 ROWS_MIN = 30
 
-# From so many rows on boosted trees are the default, for fewer a linear ranker.
+# From this many rows on boosted trees are the default, for fewer a linear ranker.
 BOOSTED_ROWS = 100
 
 # Near rows are kept if P@1 or P@5 of held-out rows is greater by at least this, in percent.
@@ -44,7 +44,7 @@ _BOOSTED_MANY_ROWS = {
     "min_samples_leaf": 100,
 }
 
-# From so many rows on there are fewer trees, and they have more leaves.
+# From this many rows on there are fewer trees, and they have more leaves.
 #
 # This was chosen by held-out rows of two sets of training rows. 200 trees with half the learning
 # rate gain at most 0.1 P@1 there, and take twice as long, also to answer.

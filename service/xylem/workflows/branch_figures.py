@@ -14,7 +14,7 @@ from xylem_store import NAME, URI, Bools, LabelInfo, NameTable, find_names
 # What stands for the concepts without a broader one, among the concepts of branches.
 TOP_CONCEPTS = "*"
 
-# At most so many of these, those with the most concepts directly below them.
+# At most this many of these, those with the most concepts directly below them.
 TOP_CONCEPTS_MAX = 50
 
 # How a concept may be near a true one: above it, below it, or below the same one.

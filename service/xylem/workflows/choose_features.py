@@ -28,7 +28,7 @@ from xylem.evaluation import KS, PredictedRows, Truth, ranking_metrics
 from xylem.trainers import Trained, parse_parameters, train
 from xylem_store import I64, DataInfo, Draft, Model, TrainerInfo, build_names, model_of
 
-HELD_OUT_PARTS = 5  # one of so many parts of the rows is held out
+HELD_OUT_PARTS = 5  # one of this many parts of the rows is held out
 
 # The features that are tried; of those that are equally good the first one is chosen.
 #
@@ -64,7 +64,7 @@ WEIGHTS = (0.3, 0.6, 1.0)  # the weights of vectors that are tried, besides none
 ROWS_MIN = 50
 ROWS_MAX = 50_000
 
-BLOCKS = 50  # the held-out rows are at least so many blocks of neighbouring rows
+BLOCKS = 50  # the held-out rows are at least this many blocks of neighbouring rows
 
 _TIMED_TEXTS = 200
 

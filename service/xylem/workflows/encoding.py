@@ -41,7 +41,8 @@ def with_vectors(
 ) -> Dataset:
     """Return a data set with a vector for each text, made by an encoder, a TextEncoder.
 
-    store  keeps the vectors, so that the same texts need not be encoded again; None: none does
+    store  keeps the vectors, so that the same texts need not be encoded again; None: they are not
+           kept
 
     Cost: about 10 ms a text and thread. Raises BadData for rows that are no texts.
     """

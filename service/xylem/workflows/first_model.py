@@ -39,8 +39,8 @@ STAGES = ("reading the file", "learning labels", "choosing thresholds", "measuri
 
 LEAST_ROWS = 10  # the minimum: of 10 rows one is held out for thresholds, and one for figures
 
-# So many training rows are ranked anew on trial, if there are so many. With more that would take
-# longer than all else.
+# At most this many training rows are ranked anew on trial. With more that would take longer than
+# all else.
 RANKED_ROWS = 4000
 
 FEW_ROWS = 100  # figures of fewer held-out rows may be chance: a warning says so

@@ -138,7 +138,7 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
     ).take(np.flatnonzero(into == np.arange(rows.n_rows)))
 
 
-# At most so many labels are added at once, and not more than there are already.
+# At most this many labels are added at once, and not more than there are already.
 #
 # Beyond that, training again does not take much longer.
 NEW_LABELS_MAX = 100_000
@@ -205,7 +205,7 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
         if isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
         else dict(manifest.features)
     )
-    until = request.until if request.until != new_plan.passes else 0
+    until = 0 if request.until == new_plan.passes else request.until
     request = request.model_copy(
         update={
             "seed": manifest.seed,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import BadData, Dataset, OnProgress, SparseRows, no_progress
+from xylem.base import BadData, Crew, Dataset, OnProgress, SparseRows, no_progress
 from xylem.datasets import renumbered
 from xylem.engine import PredictOptions, make_predictor
 from xylem.evaluation import (
@@ -35,9 +35,11 @@ from xylem.vocabulary import (
     read_concepts,
     read_label_info,
 )
+from xylem.workflows.encoding import with_encoder, with_vectors
 from xylem.workflows.evaluate import TOP_R
 from xylem.workflows.learning_rows import LearningRows, dataset_of, read_learning_rows
 from xylem.workflows.recipe import Recipe
+from xylem.workflows.request import Chosen
 from xylem.workflows.train import parent_in, train_dataset
 from xylem.workflows.training_work import MADE_LATER
 from xylem.workflows.tuning import tune
@@ -69,7 +71,7 @@ from xylem_store import (
 # with fewer held-out documents nothing is measured: one would be three points of P@1
 JUDGES_MIN = 30
 
-NAMES_MAX = 20  # at most so many concepts are named in a report
+NAMES_MAX = 20  # at most this many concepts are named in a report
 
 _COMPARED = 500  # held-out documents that are compared with all rows at a time
 
@@ -99,8 +101,10 @@ class LearnRequest(NamedTuple):
 class LearnWork:
     """A run, and what its steps have made so far.
 
+    chosen    the parameters of members, with an opened encoder
     rows      that teach, and that judge
     dataset   the documents that teach
+    encoder   knows the vectors of all texts; None: no encoder makes vectors
     old       the version that `latest` names; None: there is none, or it cannot be opened
     member    the member that was trained on documents
     report    what the run reports, and a version stores
@@ -113,8 +117,10 @@ class LearnWork:
     request: LearnRequest
     on_progress: OnProgress
     database: ThresholdDatabase
+    chosen: Chosen
     rows: LearningRows = MADE_LATER
     dataset: Dataset = MADE_LATER
+    encoder: Any = None
     old: Model | None = None
     member: Model = MADE_LATER
     report: dict[str, Any] = field(default_factory=dict)
@@ -160,7 +166,12 @@ def learn_and_publish(
         )
     store.prepare()
     work = LearnWork(
-        store=store, model=model, request=request, on_progress=on_progress, database=database
+        store=store,
+        model=model,
+        request=request,
+        on_progress=on_progress,
+        database=database,
+        chosen=with_encoder(request.recipe.training(request.threads).chosen(), store),
     )
     with _alone(store, model):
         for step in STEPS:
@@ -202,6 +213,21 @@ def read_rows(work: LearnWork) -> LearnWork:
     )
 
 
+def encode_texts(work: LearnWork) -> LearnWork:
+    """Encode the texts of all rows once, if the recipe has an encoder: later steps use them."""
+    encoder = work.chosen.encoder
+    if encoder is None:
+        return work
+    opened = encoder.workspace()
+    crew = Crew(work.request.threads)
+    rows = work.rows
+    for part in filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections)):
+        dataset = with_vectors(dataset_of(part), encoder, crew, work.on_progress, work.store)
+        assert dataset.texts is not None and dataset.vectors is not None
+        opened.vectors.update(zip(dataset.texts, dataset.vectors, strict=True))
+    return replace(work, encoder=opened)
+
+
 def fit_members_and_ranker(work: LearnWork) -> LearnWork:
     """Train a member on documents, one on weak rows, and fit a ranker to candidates by folds."""
     request = work.request
@@ -223,13 +249,16 @@ def fit_members_and_ranker(work: LearnWork) -> LearnWork:
         of_rows = np.array([weights[text] for text in part.texts], np.float32)
         if (of_rows != 1).any():
             part = replace(part, labels=part.labels.weighed(of_rows)).with_weight()
-        return train_dataset(part, training, work.on_progress)
+        return train_dataset(part, training, work.on_progress, chosen=work.chosen)
 
     members = [_member(train(dataset), "documents")]
     if work.rows.weak:
         members.append(
             _member(
-                train_dataset(dataset_of(work.rows.weak), training, work.on_progress), "members"
+                train_dataset(
+                    dataset_of(work.rows.weak), training, work.on_progress, chosen=work.chosen
+                ),
+                "members",
             )
         )
     combination = CombineRequest(
@@ -489,6 +518,7 @@ def promote(work: LearnWork) -> LearnWork:
 # The steps of a run, in their order.
 STEPS = (
     read_rows,
+    encode_texts,
     fit_members_and_ranker,
     measure,
     decide,

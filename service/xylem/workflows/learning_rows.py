@@ -13,9 +13,9 @@ from xylem.base import BadData, Dataset, OnProgress
 from xylem.datasets import dataset_in_memory, read_dataset
 from xylem.workflows.recipe import Recipe
 
-HELD_OUT = 10  # one of so many documents is held out to measure on
+HELD_OUT = 10  # one of this many documents is held out to measure on
 
-JUDGES_MAX = 5000  # at most so many judge: those with the smallest digests
+JUDGES_MAX = 5000  # at most this many judge: those with the smallest digests
 
 
 class LearningRow(NamedTuple):

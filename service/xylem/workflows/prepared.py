@@ -111,7 +111,7 @@ def prepare(
 
     crew  makes the rows of texts
     base  a version whose features and labels the rows get, instead of those that are chosen
-    store  keeps the vectors of texts that are encoded; None: none does
+    store  keeps the vectors of texts that are encoded; None: they are not kept
     """
     if request.stream or request.data == STDIN:
         if chosen.encoder is not None:

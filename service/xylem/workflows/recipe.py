@@ -142,7 +142,12 @@ class Recipe(_Part):
             raise BadParameter(f"feedback_weight: {error}") from None
         if recipe.cron is not None and recipe.rows is not None:
             raise BadParameter("cron: expected cron or rows, found both")
-        recipe.training(1).chosen()
+        chosen = recipe.training(1).chosen()
+        if chosen.vectors is not None and chosen.encoder_name is None:
+            raise BadParameter(
+                "parameters: expected features.encoder beside parameters of vectors, found none: "
+                "a recipe takes no vectors of rows"
+            )
         recipe.columns.texts.refuse_unweighted()
         return recipe
 

@@ -104,7 +104,7 @@ def group_figures(
     return bands
 
 
-# The figures of at most so many labels are stored: those that are true most often.
+# The figures of at most this many labels are stored: those that are true most often.
 LABELS_MAX = 1000
 
 # The limit for the names of these labels, in bytes of UTF-8: longer names mean fewer labels.

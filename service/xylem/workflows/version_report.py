@@ -15,7 +15,7 @@ from xylem_store import (
     Model,
 )
 
-# At most so many rows are sent down the trees for a report, spread evenly over the file.
+# At most this many rows are sent down the trees for a report, spread evenly over the file.
 ROWS_MAX = 4000
 
 

@@ -22,7 +22,7 @@ from xylem_store import (
 # The figures that show what storing weights in fewer bits costs.
 WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
 
-WEIGHED_ROWS = 10_000  # at most so many training rows are used without a validation file
+WEIGHED_ROWS = 10_000  # at most this many training rows are used without a validation file
 
 
 def store_as(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:
@@ -88,9 +88,9 @@ def round_weights(
         for key in WEIGHED
     }
     metrics = (
-        rounded_figures.metrics
-        if valid is not None
-        else {key: rounded_value for key, (rounded_value, _) in pairs.items()}
+        {key: rounded_value for key, (rounded_value, _) in pairs.items()}
+        if valid is None
+        else rounded_figures.metrics
     )
     return (
         replace(

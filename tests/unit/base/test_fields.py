@@ -57,5 +57,5 @@ def test_what_is_no_weight() -> None:
         with pytest.raises(BadParameter, match=fault) as caught:
             TextFields.of_options(options)
         assert caught.value.path == "text_column"
-    with pytest.raises(BadParameter, match="'a': expected a weight, because auto is for a train"):
+    with pytest.raises(BadParameter, match="'a': expected a weight as a number, found auto"):
         TextFields.of_options(["a=auto"]).refuse_unweighted()

@@ -55,10 +55,10 @@ def test_variables_and_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "value", "says"),
     [
         ("XYLEM_TOPR_MAX", "1", r"expected .*did you mean XYLEM_TOP_R_MAX\?"),
-        ("XYLEM_LIMITS", "1", "expected .*no such one"),
+        ("XYLEM_LIMITS", "1", "expected a variable .* an unknown one"),
         ("xylem_store", "1", r"expected .*did you mean XYLEM_STORE\?"),
-        ("XYLEM_", "1", "expected .*no such one"),
-        ("XYLEM_FEATURES_MAX", "3", "expected a setting"),  # a limit that is fixed
+        ("XYLEM_", "1", "expected a variable .* an unknown one"),
+        ("XYLEM_FEATURES_MAX", "3", "expected a variable"),  # a limit that is fixed
         # what only looks like what Kubernetes puts beside a service
         ("XYLEM_STORE_PORT", "8080", "expected "),
         ("XYLEM_SERVICE_PORT", "http", "expected "),

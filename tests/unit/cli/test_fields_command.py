@@ -86,6 +86,6 @@ def test_a_weight_that_a_training_chooses(cli: Cli, files: Path) -> None:
     assert report["fields"]["chosen"].startswith("title=") and "gained" in report["fields"]
     output = cli.says("train", "label-tree", "--model", "auto", *data)
     assert "by 24 rows held out of 120" in output and "over weight 1" in output
-    fault = "text column 'title': expected a weight, because auto is for a training, found auto"
+    fault = "text column 'title': expected a weight as a number, found auto"
     cli.refuses(fault, "evaluate", "texts", *data)
     cli.refuses(fault, "try", files / "rows.jsonl", *auto, "--no-serve")

@@ -72,7 +72,7 @@ def test_a_second_key_of_a_name_is_a_warning(cli: Cli) -> None:
         (["create", "x", "--scope", "root"], "found 'root'"),
         (
             ["create", "x", "--scope", "predict", "--expires", "soon"],
-            "--expires: expected a time as 90d",
+            "--expires: expected a time such as 90d",
         ),
         (
             ["create", "x", "--scope", "predict", "--expires", "0d"],
@@ -81,7 +81,7 @@ def test_a_second_key_of_a_name_is_a_warning(cli: Cli) -> None:
         (["create", "", "--scope", "predict"], "name: expected 1 to 64"),
         (
             ["create", "x", "--scope", "predict", "--model", "Shop"],
-            "models: expected patterns of at most 128 of a-z",
+            "models: expected patterns of at most 128 characters",
         ),
         (
             ["create", "x", "--scope", "predict", "--scope", "metrics", "--model", "a"],

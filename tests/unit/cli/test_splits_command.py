@@ -61,7 +61,7 @@ def test_each_ends_alone(cli: Cli, versions_of_m: Store) -> None:
         (["canary", "m@2", "--weight", "5%", "--end"], "expected --weight or --end, one of them"),
         (
             ["canary", "m@2", "--weight", "much"],
-            "--weight: expected a part as 10% or 0.1, found 'much'",
+            "--weight: expected a part such as 10% or 0.1, found 'much'",
         ),
         (
             ["canary", "m@2", "--weight", "100%"],

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from tests.helpers.datasets_helpers import write_lines
-from tests.helpers.jobs_helpers import write_data
-from tests.helpers.vectors import vectors_of
+from tests.helpers.vectors import write_files_with_vectors
 from tests.unit.cli.conftest import Cli
 
 EMB = "--vector-column", "emb"
@@ -20,14 +19,9 @@ EMB = "--vector-column", "emb"
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train, valid and new rows: lines and a table with a column `emb`, and a .npy file."""
     folder = tmp_path_factory.mktemp("files")
-    write_data(folder / "train.jsonl", 150, seed=3)
-    write_data(folder / "valid.jsonl", 120, seed=4)
-    texts = [f"new{i % 4} word{i % 5}" for i in range(30)]
-    write_lines(folder / "new.jsonl", ({"text": text, "labels": ["new"]} for text in texts))
-    for data in list(folder.glob("*.jsonl")):
+    for data in write_files_with_vectors(folder):
         rows = [json.loads(line) for line in data.read_text().splitlines()]
-        vectors = vectors_of([row["text"] for row in rows])
-        np.save(data.with_suffix(".npy"), vectors)
+        vectors = np.load(data.with_suffix(".npy"))
         write_lines(data, ({**row, "emb": vectors[i].tolist()} for i, row in enumerate(rows)))
         cells = {name: [row[name] for row in rows] for name in ("text", "labels")}
         table = pa.table({**cells, "emb": pa.array(vectors.tolist(), pa.list_(pa.float32()))})

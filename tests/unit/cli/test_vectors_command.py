@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.helpers.datasets_helpers import write_lines
-from tests.helpers.jobs_helpers import write_data
-from tests.helpers.vectors import vectors_of
+from tests.helpers.vectors import write_files_with_vectors
 from tests.unit.cli.conftest import Cli
 
 
@@ -16,13 +14,7 @@ from tests.unit.cli.conftest import Cli
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with train, valid and new rows: a .jsonl file and its .npy file each."""
     folder = tmp_path_factory.mktemp("files")
-    write_data(folder / "train.jsonl", 150, seed=3)
-    write_data(folder / "valid.jsonl", 120, seed=4)
-    texts = [f"new{i % 4} word{i % 5}" for i in range(30)]
-    write_lines(folder / "new.jsonl", ({"text": text, "labels": ["new"]} for text in texts))
-    for data in list(folder.glob("*.jsonl")):
-        rows = [json.loads(line) for line in data.read_text().splitlines()]
-        np.save(data.with_suffix(".npy"), vectors_of([row["text"] for row in rows]))
+    write_files_with_vectors(folder)
     return folder
 
 

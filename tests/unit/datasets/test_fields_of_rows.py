@@ -95,7 +95,7 @@ def test_the_columns_of_a_version(tmp_path: Path) -> None:
     for texts in (["title", "body"], ["body", "title=3"], ["text"]):
         with pytest.raises(BadParameter, match=r"fields of the version, title=3, body, or no name"):
             columns(*texts).for_version(THESE)
-    with pytest.raises(BadParameter, match="'title': expected a weight, because auto"):
+    with pytest.raises(BadParameter, match="'title': expected a weight as a number"):
         columns("title=auto").for_version(TextFields())
     other = columns("title=auto", "abstract").for_any_version
     assert other.for_version(THESE).fields == THESE

@@ -256,7 +256,7 @@ def test_labels_of_data_may_be_more_than_the_concepts() -> None:
     (row,) = rows_of(NameMatcher(build_names(placed, PLAIN), PLAIN), ["bb aa"])
     (before,) = rows_of(NameMatcher(build_names(concepts, PLAIN), PLAIN), ["bb aa"])
     assert (row[2], row[1]) == (before[0], before[1])
-    with pytest.raises(BadData, match="expected labels that hold every concept"):
+    with pytest.raises(BadData, match="expected a label for every concept"):
         concepts.placed(labels[:2])
 
 

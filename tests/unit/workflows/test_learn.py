@@ -9,16 +9,19 @@ from tests.helpers.combined_models import NAMES
 from tests.helpers.datasets_helpers import write_lines
 from tests.helpers.distinct_documents import distinct_documents
 from tests.helpers.recipes import recipe_in
+from tests.helpers.tiny_encoders import write_encoder
 
+import xylem
 from xylem.base.db.of_store import opened_database
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.progress import OnProgress, no_progress
+from xylem.extras.encoder.encoder import Encoder, read_encoder
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.workflows import learn as learning
 from xylem.workflows.learn import LearnRequest, learn_and_publish
 from xylem.workflows.learning_rows import digest_of
 from xylem.workflows.recipe import Recipe
-from xylem_store.errors import Conflict
+from xylem_store.errors import Conflict, EncoderNotFound
 from xylem_store.origin import read_origin, read_report
 from xylem_store.store import Store
 from xylem_store.version import draft_of
@@ -180,6 +183,38 @@ def test_a_run_that_cannot_begin_leaves_what_is_served(tmp_path: Path) -> None:
     assert store.versions("m") == (1,) and store.resolve("m") == 1
 
 
+def test_an_encoder_of_a_recipe_encodes_each_text_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "store")
+    store.prepare()
+    parameters = {"features.kind": "tfidf", "features.encoder": "tiny", "vectors.dims": 0}
+    recipe = recipe_in(tmp_path, parameters=parameters, near=True)
+    with pytest.raises(EncoderNotFound, match="tiny"):
+        run(store, recipe)
+    arrays, _ = read_encoder(write_encoder(tmp_path / "tiny"))
+    store.encoders.add("tiny", arrays)
+    texts = list[str]()
+    encode = Encoder.encode
+
+    def counted(encoder: Encoder, text: str) -> Any:
+        if text not in encoder.vectors and not text.startswith("a a a"):
+            texts.append(text)
+        return encode(encoder, text)
+
+    monkeypatch.setattr(Encoder, "encode", counted)
+    corrected = distinct_documents(40, 9)
+    run(store, recipe, corrected)
+    assert 340 < len(texts) == len(set(texts)) <= 380
+    member = store.open("m", 1).manifest.members[0]
+    assert member.features["vectors.encoder"] == "tiny"
+    texts.clear()
+    second = run(store, recipe, corrected)
+    assert not texts and second["judges"]["figures"]["P@1"]["difference"] == 0
+    predicted = xylem.load(str(store.root), "m").predict(["a text that nobody has sent"])
+    assert predicted[0]
+
+
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
@@ -188,6 +223,8 @@ def test_a_run_that_cannot_begin_leaves_what_is_served(tmp_path: Path) -> None:
         ({"sources": [{"file": "x", "role": "judges"}]}, "sources.0.role: expected 'judge' or"),
         ({"colour": 1}, "colour"),
         ({"parameters": {"trees": 0}}, "trees: expected an integer"),
+        ({"parameters": {"vectors.dims": 8}}, "features.encoder beside parameters of vectors, fo"),
+        ({"reading": {"vector_column": "x"}}, "reading: expected only text_column"),
         ({"reading": {"text": "x"}}, "reading: expected only text_column"),
         ({"cron": "0 3 * * 0", "rows": 5}, "cron: expected cron or rows, found both"),
         ({"feedback_weight": -1}, "feedback_weight: expected a weight of 0"),

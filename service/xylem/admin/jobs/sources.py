@@ -172,7 +172,7 @@ def _lines(data: Path, columns: TableColumns, *, has_header: bool) -> Iterator[t
 
 
 def _with_column(line: bytes, column: str) -> bytes:
-    """Return a row of feedback with its vector, if it has one, in a column; "": as it is."""
+    """Return a row of feedback with its vector, if any, in `column`; unchanged if that is ""."""
     if column in ("", VECTOR):
         return line
     row = orjson.loads(line)

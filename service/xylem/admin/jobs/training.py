@@ -170,7 +170,7 @@ def publish(
 
 
 def _rule(request: PublishingJob) -> PromotionRule | None:
-    """Return the rule for the promotion; None: `latest` moves at the publication.
+    """Return the rule for the promotion; None if `latest` moves at the publication.
 
     With a rule that has no alias, no alias moves. If the thresholds of a version must still be
     tuned, or copied from the version that it continues, `latest` moves only after that.

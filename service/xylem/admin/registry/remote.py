@@ -197,7 +197,8 @@ class RemoteStore:
     def pull_label_info(self, store: Store, model: str, info: RemoteInfo) -> None:
         """Give a store's model this label info, with all digests checked, unless the model has it.
 
-        Raises Corrupt if it does not have its digest, NotFound, StoreUnwritable.
+        Raises Corrupt if the label info does not have the digest in `info`, NotFound,
+        StoreUnwritable.
         """
         head = store.label_info_head(model)
         if head is not None and RemoteInfo.from_head(head).digest == info.digest:

@@ -70,7 +70,7 @@ def read_stages(stages: StageTimes) -> Iterator[Metric]:
 
 
 def read_keys(ring: KeyRing) -> Iterator[Metric]:
-    """Yield what each key sent to each model."""
+    """Yield the counters of each key and model: requests, rows, characters, seconds of search."""
     kinds = {
         "requests": "Requests of a key to a model.",
         "rows": "Rows of a key that a model answered.",

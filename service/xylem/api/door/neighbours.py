@@ -77,7 +77,7 @@ class Neighbours:
             self._server.close()
 
     async def pages(self, *, is_openmetrics: bool) -> list[bytes | None]:
-        """Return the figures of each worker, by number; None: the worker did not answer."""
+        """Return the figures of each worker, by number; None for one that did not answer."""
 
         async def page(number: int) -> bytes | None:
             if number == self._place.number:

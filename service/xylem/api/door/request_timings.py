@@ -45,7 +45,7 @@ def trace_id_of(scope: Scope) -> dict[str, str]:
 
 
 def span_of(scope: Scope) -> str | None:
-    """Return the span of a request as a `traceparent`, for others to continue it; None: no span."""
+    """Return the request's span as a `traceparent`, which others continue; None without a span."""
     trace: Trace | None = scope.get(TRACE)
     return None if trace is None else trace.traceparent
 

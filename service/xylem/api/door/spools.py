@@ -32,7 +32,7 @@ class Spool:
     full is like a file that is full. Call `write` in one task, and `close` at the end.
 
     n_bytes      the size of the file; it becomes 0 when the client has read everything
-    sends_since  since when an answer is being sent; infinity: none is being sent
+    sends_since  since when an answer is being sent; infinity while nothing is sent
     """
 
     def __init__(self, send: Send, bytes_max: int) -> None:

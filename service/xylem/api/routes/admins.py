@@ -76,7 +76,7 @@ def may(request: Request, scope: AccessScope) -> Principal | None:
 def router_of(
     tag: str, scope: str | None = None, route_class: type[APIRoute] = APIRoute, prefix: str = ""
 ) -> APIRouter:
-    """Return a router whose routes need a key with this scope; None: they need no key.
+    """Return a router whose routes need a key with this scope, or no key if it is None.
 
     The id of an operation is the name of its function, in camel case.
     """
@@ -95,7 +95,7 @@ def _authorization(request: Request) -> bytes | None:
 
 
 def row_sender(request: Request, services: Services, model: str) -> str | None:
-    """Return the name of the key in whose name a request's rows are stored; None: they are not.
+    """Return the name of the key that stored rows of a request belong to; None if none are stored.
 
     It is empty if the request has no key.
     """

@@ -16,7 +16,7 @@ class RowsQuery(RequestModel):
         default=None,
         ge=1,
         le=36_500,
-        description="only rows of the last so many days; by default all",
+        description="only rows of this number of days before now; by default all",
     )
 
 

@@ -49,6 +49,6 @@ def check_patterns(patterns: Iterable[str]) -> None:
     for pattern in patterns:
         if len(pattern) > PATTERN_LENGTH_MAX or not _PATTERN.fullmatch(pattern):
             raise BadParameter(
-                f"models: expected patterns of at most {PATTERN_LENGTH_MAX} of a-z, 0-9, . _ - and "
-                f"*, ?, [...], found {pattern!r:.100}"
+                f"models: expected patterns of at most {PATTERN_LENGTH_MAX} characters, which may "
+                f"be a-z, 0-9, . _ - and *, ?, [...], found {pattern!r:.100}"
             )

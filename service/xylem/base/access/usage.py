@@ -145,7 +145,8 @@ class KeyUsage:
         if begin is not None:
             query = query.where(KEY_USAGE.c.hour >= _seconds_of("from", begin) // HOUR_SECONDS)
         if end is not None:
-            # the hour in which the time is belongs to the answer, unless it begins then
+            # counts are kept by hour: the hour that contains `end` is included, unless `end` is
+            # exactly its beginning
             query = query.where(KEY_USAGE.c.hour < -(-_seconds_of("to", end) // HOUR_SECONDS))
         with self._database.read() as connection:
             models = connection.execute(select(KEY_USAGE.c.model).distinct()).scalars()
@@ -182,7 +183,8 @@ def _seconds_of(field: str, text: str) -> int:
         time_point = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise BadParameter(
-            f"{field}: expected a time as 2026-11-29 or 2026-11-29T12:00:00Z, found {text[:40]!r}"
+            f"{field}: expected a time such as 2026-11-29 or 2026-11-29T12:00:00Z, found "
+            f"{text[:40]!r}"
         ) from None
     if time_point.tzinfo is None:
         time_point = time_point.replace(tzinfo=datetime.UTC)

@@ -48,10 +48,10 @@ class Featurizer:
     takes: str = "ids and values"
 
     fields: TextFields = TextFields()
-    # How many numbers the vector has that is given beside each text; 0: none is.
+    # How many numbers the vector beside each text has; 0 if texts come without vectors.
     vector_numbers: int = 0
 
-    # How many of the last features are of the vector of a text.
+    # How many of the last features come from the vector of a text.
     tail_features: int = 0
 
     # Whether a sentence encoder makes the vectors of texts: milliseconds each, so in threads.
@@ -131,7 +131,8 @@ class Featurizer:
 
         vectors  float32[n, numbers]; None: the texts have none
 
-        Raises BadInstance unless the model takes vectors of so many numbers, or for None no vector.
+        Raises BadInstance for vectors of another length than the model takes, and for None if it
+        takes vectors.
         """
         if vectors is not None:
             raise self._refuse(f"a vector of {vectors.shape[1]} numbers")

@@ -185,7 +185,7 @@ class TfidfParameters(_NgramParameters):
         default=1.0, description="leave out n-grams that occur in more texts"
     )
     max_features: Annotated[int, Field(ge=1, le=N_FEATURES_MAX)] | None = Field(
-        default=None, description="keep at most so many n-grams, the most frequent ones"
+        default=None, description="keep at most this many n-grams, the most frequent ones"
     )
     sublinear_tf: Sublinear = True
     use_idf: UseIdf = True
@@ -212,7 +212,7 @@ class _CharParameters(_FeatureParameters):
         default=1 << 18,
         ge=1,
         le=N_FEATURES_MAX,
-        description="keep at most so many n-grams of characters, the most frequent ones",
+        description="keep at most this many n-grams of characters, the most frequent ones",
     )
 
 

@@ -102,7 +102,7 @@ def _fit_words(
 
 
 def _weights_of(dataset: Dataset) -> F32 | None:
-    """Return the weights of the rows; None: all are 1."""
+    """Return the weights of the rows; None if all are 1."""
     return dataset.labels.weights and dataset.labels.weights.rows
 
 

@@ -331,7 +331,10 @@ class VectorFeaturizer(Featurizer):
         return self.words.config() | {VECTORS + name: value for name, value in vectors.items()}
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
-        """Return a row for each text, whose vector is made. Raises BadInstance without encoder."""
+        """Return a row for each text; the encoder makes its vector.
+
+        Raises BadInstance if the model has no encoder.
+        """
         return self.transform_with_vectors(texts, None)
 
     def transform_with_vectors(self, texts: Sequence[str], vectors: F32 | None) -> SparseRows:

@@ -76,8 +76,10 @@ def _reach(address: str) -> None:
             _CURRENT.read_text() if _CURRENT.is_file() else ""
         )
         if not place:
-            fault = "expected a cluster that runs on this machine, found none: ray start --head"
-            raise Unavailable(f"ray: {fault}, or give its address")
+            raise Unavailable(
+                "ray: expected a cluster that runs on this machine, found none: start one by "
+                "`ray start --head`, or give the address of one"
+            )
         place = place.strip().removeprefix("ray://")
     host, colon, port = place.rpartition(":")
     if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):

@@ -197,7 +197,7 @@ def _svg(figure: "Figure", salt: str) -> str:
 
 FILE_NAME = "report.html"
 
-LABELS_MAX = 50  # at most so many labels are listed: those with the most wrong decisions
+LABELS_MAX = 50  # at most this many labels are listed: those with the most wrong decisions
 
 _RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
 

@@ -71,9 +71,10 @@ class SearchRequest:
     """A request to search for parameters: what to search, and how long.
 
     valid    a file to measure on; None: rows of `data` are held out
-    folds    1: a fifth is held out once; more: each of so many parts once, and the mean counts
+    folds    1: a fifth is held out once; more: the number of parts, each held out once, whose mean
+             counts
     minutes  no trial begins later, and one that is still running then is given up
-    trials   at most so many, including those that the study had before
+    trials   at most this many, including those that the study had before
     study    a file that stores the trials; it is made, or continued
     fixed    "key=value" each: these parameters are not searched
     ray      the address of a Ray cluster whose nodes run trials side by side, a trial a processor

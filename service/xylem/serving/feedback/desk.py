@@ -107,7 +107,7 @@ T = TypeVar("T")
 # The most events of a stream that are committed together.
 BLOCK_EVENTS_MAX = 64
 
-SHORT_EVENTS = 4  # up to so many events are read on the event loop, more of them in a thread
+SHORT_EVENTS = 4  # up to this many events are read on the event loop, more of them in a thread
 
 # The most bytes of events that are read on the event loop.
 SHORT_BYTES = 1 << 14

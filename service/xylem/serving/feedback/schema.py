@@ -37,12 +37,12 @@ class FeedbackEvent(RequestModel):
 
     @property
     def token(self) -> str | None:
-        """Return the prediction_id; None: the event has none."""
+        """Return the prediction_id; None if the event has none."""
         return self.prediction_id if "prediction_id" in self.model_fields_set else None
 
     @property
     def instance_or_none(self) -> AnyInstance | None:
-        """Return the instance; None: the event has a prediction_id only."""
+        """Return the instance; None if the event has a prediction_id only."""
         return self.instance if "instance" in self.model_fields_set else None
 
 
@@ -69,14 +69,16 @@ class DeleteRowsRequest(RequestModel):
         try:
             _ = self.midnight
         except ValueError:
-            raise fault(f"expected a day as 2026-11-23, found {self.day!r:.42}", "day") from None
+            raise fault(
+                f"expected a day such as 2026-11-23, found {self.day!r:.42}", "day"
+            ) from None
         return self
 
     @property
     def midnight(self) -> float | None:
-        """Return when the day begins, in seconds since 1970; None: it is not about a day.
+        """Return when `day` begins, in seconds since 1970; None if no day is chosen.
 
-        Raises ValueError if it is no day.
+        Raises ValueError if `day` is not a date.
         """
         return (
             None

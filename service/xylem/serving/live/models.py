@@ -217,14 +217,14 @@ class LiveModels(Generic[T]):
     async def find(self, model: str, ref: str, seconds: float | None = None) -> T:
         """Return the object that serves a version, by number or alias; open it if necessary.
 
-        For an alias that denies labels, this is the object that does not answer these labels. Its
-        canary and its shadow are opened, too; it is served without one that cannot be.
+        For an alias that denies labels, this is the object that does not answer these labels. The
+        alias's canary and shadow are opened, too; one that cannot be opened is left out.
 
-        seconds  how long this request waits, if less than others do
+        seconds  how long this request waits, if that is less than the time of other requests
 
-        Raises as `version_of`, VersionNotFound, ModelUnavailable for a version that cannot be
-        served, TimedOut for one that takes too long to open: its opening goes on, and Overloaded if
-        too many models wait to be opened.
+        Raises the errors of `version_of`; VersionNotFound; ModelUnavailable for a version that
+        cannot be served; TimedOut for one that takes too long to open (its opening goes on); and
+        Overloaded if too many models wait to be opened.
         """
         version = self.version_of(model, ref)
         served_aliases = self._state.served

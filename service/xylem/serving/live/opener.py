@@ -63,7 +63,7 @@ class OpenBound(NamedTuple):
 
 
 RETRY_SECONDS = 30.0  # a version that could not be opened is tried again after this
-_WEIGHTS_MAX = 1 << 16  # versions whose part of the bound is remembered: it never changes
+_WEIGHTS_MAX = 1 << 16  # versions whose weight is cached: what a version takes never changes
 
 DAMAGED_ALIAS = "the alias's file is damaged"
 

@@ -34,7 +34,7 @@ from xylem.thresholds.store.feedback_rows import DAY_SECONDS, add_rows
 from xylem_store import U8, Bools
 
 GROUP_EVENTS_MAX = 1024  # the most events of one transaction
-# After so many epochs the state is stored, so that a starting replica has a short log to apply.
+# After this many epochs the state is stored, so that a starting replica has a short log to apply.
 CHECKPOINT_EPOCHS = 4096
 
 # The least number of events that are visited to forget old ones: no fewer than were added.

@@ -98,7 +98,7 @@ class ServedThresholds:
 
     @property
     def limit(self) -> int | None:
-        """Return the most labels of a row at the thresholds in force; None: no limit."""
+        """Return the most labels of a row at the thresholds in force; None if there is no limit."""
         return None if self._served is None else self._served.aim.limit
 
     @property

@@ -28,8 +28,8 @@ class FeedbackTransaction:
     """Counts events in order, under the lock of `live` and the lock of its row in the database.
 
     head          the version's head; `live` is up to date with it
-    halve_events  all counters are halved each time that so many events of the version were counted;
-                  None: never
+    halve_events  all counters are halved each time that this many events of the version were
+                  counted; None: never
     """
 
     def __init__(

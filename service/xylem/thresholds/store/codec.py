@@ -102,7 +102,8 @@ _SCORED_HEAD = struct.Struct("<III")
 DELTA_MAX = (1 << 16) - 1
 
 
-# What a block of feedback adds to the sums if it has no rows, or labels have thresholds.
+# The sums of a block of feedback that adds nothing to them: it has no rows, or each label has a
+# threshold of its own, which needs no sums of F by row.
 NO_SUMS = read_only(np.zeros(N_SUMS, np.int64))
 
 

@@ -70,7 +70,7 @@ class LomtreeParameters(Parameters):
         le=1e6,
         description="a leaf replaces the least-used leaf when its rows without its most "
         "frequent label "
-        "are so many times the rows of that leaf",
+        "are this many times the rows of that leaf",
     )
     leaf_labels: LeafLabels = 100
     memory_mb: int = Field(
@@ -342,7 +342,10 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
 def _ordered_rows(
     source: RowSource, parameters: LomtreeParameters, tools: Tools, random: np.random.Generator
 ) -> Iterator[tuple[TrainingSet, I32 | None]]:
-    """Yield (rows, the order in which they are learnt) of all passes; None: in their order."""
+    """Yield (rows, the order in which they are learnt) of all passes.
+
+    The order is None for rows that are learnt in the order of the source.
+    """
     passes = tools.passes.pass_numbers(parameters.passes)
     if source.reads == "once" or parameters.order == "given":
         for _ in range(1) if source.reads == "once" else passes:

@@ -122,7 +122,7 @@ class SoftmaxParameters(Parameters):
         return "huffman"
 
     def learns(self) -> TreeLearning | None:
-        """Return the options of learning the tree; None: the first tree stays."""
+        """Return the options of learning the tree; None if the first tree is not changed."""
         return None
 
     def transitions(self) -> tuple[int, int]:
@@ -190,7 +190,7 @@ class LearnedTreeParameters(SoftmaxParameters):
     )
     margin: Margin = Field(
         default="auto",
-        description="a label moves if another child is better by so many standard errors (at "
+        description="a label moves if another child is better by this many standard errors (at "
         "the last "
         "update; fewer before); 0: if it is better at all, as in the paper; auto: 8, or 0 with "
         "task=text",

@@ -48,7 +48,7 @@ def test_a_weight_is_chosen_by_a_job(place: Place) -> None:
 def test_a_weight_is_chosen_by_trainings_alone(place: Place) -> None:
     write_titled(place.data, 9)
     body = {"model": "m", "data": "rows.csv", "method": "fta", "text_column": ["title=auto"]}
-    with pytest.raises(BadInput, match="expected a weight, because auto is for"):
+    with pytest.raises(BadInput, match="expected a weight as a number, found auto"):
         place.submit("threshold-tuning", body)
 
 

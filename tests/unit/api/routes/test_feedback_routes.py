@@ -325,7 +325,7 @@ def test_the_command_exports_and_deletes(
     for arguments, found in (
         (("delete", "nosuch", "--event-id", "x"), "nosuch"),
         (("delete", "raw"), "expected either event_ids, day or key, found 0 of them"),
-        (("delete", "raw", "--day", "monday"), "expected a day as 2026-11-23, found 'monday'"),
+        (("delete", "raw", "--day", "monday"), "expected a day such as 2026-11-23, found 'monday'"),
     ):
         status, _, told = command("feedback", *arguments)
         assert (status, found in told) == (2, True), told

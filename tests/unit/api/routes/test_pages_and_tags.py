@@ -206,6 +206,6 @@ def test_what_is_no_prefix_is_refused_in_a_sentence(
 ) -> None:
     monkeypatch.setenv("XYLEM_ROOT_PATH", path)
     with pytest.raises(
-        BadParameter, match=r"XYLEM_ROOT_PATH: .*expected a prefix as /xylem .*, found"
+        BadParameter, match=r"XYLEM_ROOT_PATH: .*expected a prefix such as /xylem .*, found"
     ):
         read_settings()

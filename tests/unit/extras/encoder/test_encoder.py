@@ -1,6 +1,7 @@
 """Sentence encoders: their vectors are those of a slow reading of the graph, whatever else runs."""
 
 import gc
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +11,15 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
-from tests.helpers.tiny_encoders import DIMS, INPUTS, WORDS, graph_of, real_encoder, write_encoder
+from tests.helpers.tiny_encoders import (
+    DIMS,
+    INPUTS,
+    WORDS,
+    graph_of,
+    integer_encoder,
+    real_encoder,
+    write_encoder,
+)
 from tokenizers import Tokenizer
 
 from xylem.base import BadInstance
@@ -125,11 +134,19 @@ def test_real_weights_give_the_vectors_of_a_slow_reading(tmp_path: Path) -> None
     assert text_vector @ near > 0.6 > 0.3 > text_vector @ other
 
 
-def test_what_else_is_encoded_changes_no_bit(tmp_path: Path) -> None:
-    _, encoder = read_encoder(real_encoder(tmp_path / "minilm"))
+@pytest.mark.parametrize("write", [real_encoder, integer_encoder])
+def test_what_else_is_encoded_changes_no_bit(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    _, encoder = read_encoder(write(tmp_path / "minilm"))
     texts = [f"{'the colour of a long sentence ' * (i % 7)} number {i}" for i in range(40)]
     alone = [encoder.encode(text) for text in texts]
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(encoder.encode, texts * 3))
     for i, vector in enumerate(together):
         assert (vector == alone[i % len(texts)]).all(), texts[i % len(texts)]
+
+
+def test_a_graph_of_integers_means_nearly_the_same(tmp_path: Path) -> None:
+    _, integers = read_encoder(integer_encoder(tmp_path))
+    _, floats = read_encoder(tmp_path / "floats")
+    for text in ("a fast text editor for the terminal", "Übergrößenträger im Zug", "folding"):
+        assert integers.encode(text) @ floats.encode(text) > 0.95, text

@@ -31,8 +31,6 @@ def test_addresses_at_which_there_is_no_cluster(
         assert f"expected a cluster at {place}, found none: Connection refused" in refusal(address)
     current = tmp_path / "current"
     monkeypatch.setattr(cluster, "_CURRENT", current)
-    assert "expected a cluster that runs on this machine, found none: ray start --head" in refusal(
-        "auto"
-    )
+    assert "expected a cluster that runs on this machine, found none: start one" in refusal("auto")
     current.write_text(place)  # of a cluster that is gone
     assert f"expected a cluster at {place}, found none" in refusal("auto")

@@ -73,7 +73,7 @@ def explain_leaf(
     shares_out: F32,
     first_tail: int,
 ) -> None:
-    """Explain the nodes on a leaf's path from below the root to the leaf, `depth` nodes.
+    """Explain the `depth` nodes on the path to a leaf: all but the root, the leaf included.
 
     call_at          the handle of a Call, whose first row is explained
     path_out         int32[depth]: the nodes

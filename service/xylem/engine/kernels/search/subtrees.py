@@ -52,17 +52,18 @@ Paths: TypeAlias = tuple[I32, I32, I32]
 
 
 class RowSearch(NamedTuple):
-    """A search with thresholds, of one row at a time, for kernels that call it and move its
-    thresholds.
+    """A search with thresholds that kernels call for one row at a time.
 
-    address  the address of the traversal, as `calls.address_of` returns it; it returns nothing
+    Between two searches the kernels move its thresholds.
+
+    address  the address of the traversal, as `calls.address_of` returns it
     call     the handle of its Call, whose search and answers are set
     rows     the handle of the Call's Rows, to which the caller writes the row to search
     n_found  int64[1]: how many labels the search has found
     labels   int32[top_r]: these labels, the best first
     scores   float32[top_r]: their scores
     paths    the paths from the labels to the nodes whose thresholds are compared
-    knots    those of the model's calibration
+    knots    the knots of the model's calibration
     """
 
     address: int

@@ -46,16 +46,15 @@ class Workspace(NamedTuple):
     F is the most features of a row, W the widest chunk padded to LANES, D the features of the
     model.
 
-    block_at, block_item       [STAGES, F]       the blocks found, and the place of each one's
-                               feature in the row
-    dense_at, sparse_at        [STAGES, F]       where the rows found begin
-    dense_value, sparse_value  [STAGES, F]       the values of their features
+    block_at, block_item       [STAGES, F]       the chunk's blocks that have a feature of the row,
+                               and the position of that feature in the row
+    dense_at, sparse_at        [STAGES, F]       where the chunk's rows of these features begin
+    dense_value, sparse_value  [STAGES, F]       the values of these features in the row
     sparse_count               [STAGES, F]       the lengths of the sparse rows
-    counts                     [STAGES, 5]       how many blocks, dense rows and sparse rows were
-                               found, where the row's values of the tail begin, and how many they
-                               are
-    turns                      [3]               of a list of nodes, how many have had their blocks,
-                               rows and words found
+    counts                     [STAGES, 5]       the numbers of blocks, dense rows and sparse rows
+                               above; where the row's values of the tail begin; their number
+    turns                      [3]               for a list of nodes that is scored, the number of
+                               nodes whose blocks, whose rows and whose words were looked up
     feature_row                [D padded, or 0]  the rows of one chunk by feature, or zeros (see
                                feature_map)
     narrow_rows                [(D padded + 2) * EIGHT, or 0]  decision trees: the weights of one
@@ -64,8 +63,8 @@ class Workspace(NamedTuple):
                                are scored in one call
     cost                       [M, 2]            chunks scored and bytes of weights read since it
                                was cleared
-    tail_end, tail_features    the tail: so many features before this one have a dense row in each
-                               chunk of the model (see `scorer`)
+    tail_end, tail_features    the tail, the last `tail_features` features before `tail_end`: they
+                               have a dense row in each chunk of the model (see `scorer`)
     stop                       [1]               not 0: end the search, and answer what is certain;
                                traversals check it once for each chunk
     """

@@ -351,7 +351,7 @@ class Options(InfoQuery):
         default=10,
         description="how many nodes the search keeps on each level; more are slower and closer "
         "to exact. With tuned thresholds it keeps only nodes that lead to labels that pass, and "
-        "so many on a level on average",
+        "this many on a level on average",
     )
     exact: bool = Field(
         default=False,
@@ -392,7 +392,7 @@ class Options(InfoQuery):
     )
     chunk_characters: Annotated[int, Field(ge=CHUNK_CHARACTERS_MIN)] | None = Field(
         default=None,
-        description="longer texts are divided between words into chunks of at most so many "
+        description="longer texts are divided between words into chunks of at most this many "
         "characters; a label's score is the mean of its scores in the chunks. Not together with "
         "exact, explain or label_weights",
     )
@@ -439,7 +439,7 @@ class PredictRequest(Options):
 class _Line(RequestModel):
     """The fields of a batch's line besides the instance. Labels and other fields are ignored.
 
-    So what trains can be predicted, as an export of a database with more fields.
+    So a training file can be sent as a batch, and an export of a database that has more fields.
     """
 
     id: Identity = Field(default=None, description="repeated by the answer")
@@ -447,19 +447,19 @@ class _Line(RequestModel):
 
 
 class TextLine(_Line, TextInstance, extra="ignore"):
-    """A line that is a text."""
+    """A line of a batch that has a text."""
 
 
 class SparseLine(_Line, SparseInstance, extra="ignore"):
-    """A line that is sparse."""
+    """A line of a batch that has a sparse row."""
 
 
 class NamedLine(_Line, NamedInstance, extra="ignore"):
-    """A line of named features."""
+    """A line of a batch that has named features."""
 
 
 class FieldsLine(_Line, FieldsInstance):
-    """A line of a text in fields."""
+    """A line of a batch that has a text in several fields, such as a title and a body."""
 
 
 BatchLine: TypeAlias = Annotated[

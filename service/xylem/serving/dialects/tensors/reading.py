@@ -45,7 +45,7 @@ UNSUPPORTED_OPTIONS = ("explain", "statistics", "language", "label_info", "chunk
 _ITEMS_MAX = 1 << 20  # elements of a tensor in a long body of JSON; more come as binary data
 
 # Requests whose tensors are all binary, and of the same shapes, have the same JSON: that of so
-# many, of at most so many bytes, is kept with what it says. To read it takes longer than all else
+# many, of at most this many bytes, is kept with what it says. To read it takes longer than all else
 # that such a request needs.
 PLANS_MAX = 256
 PLAN_BYTES_MAX = 2048
@@ -193,7 +193,10 @@ def _with_form(plan: InferPlan) -> InferPlan:
 
 
 def planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
-    """Return a plan with the form of tensors of a layout, if kernels can answer the request."""
+    """Return the plan with the form of its tensors, by which kernels answer the request.
+
+    A plan that no kernel can answer is returned unchanged.
+    """
     query_and_number = body_query_of(plan.options, plan.n_rows, layout.n_values)
     if query_and_number is None:
         return plan
