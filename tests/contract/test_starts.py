@@ -1,4 +1,4 @@
-"""What a command or server that begins must not import, and that benchmarks find what they import."""
+"""What a command or a server must not import at its start; benchmarks find what they import."""
 
 import importlib
 import json
