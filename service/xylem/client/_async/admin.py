@@ -66,7 +66,8 @@ class AsyncAdmin(AsyncBase):
     async def set_vocabulary(self, model: str, vocabulary: str, **fields: Any) -> Job:
         """Submit another vocabulary for a combined version.
 
-        `fields` may have `version`, `language` and `by`.
+        `fields` may have `version`, `language` and `by`. With `compare=True` nothing is published:
+        the job's result is what would change.
         """
         return await self._submit("vocabulary", model=model, vocabulary=vocabulary, **fields)
 
@@ -282,12 +283,6 @@ class AsyncAdmin(AsyncBase):
         """Remove a concept that was added; the job publishes a version without it."""
         return await self._read(
             Job, request_of("POST", admin_path(model, "/concepts/delete"), {"key": key})
-        )
-
-    async def vocabulary_changes(self, model: str, vocabulary: str) -> JsonObject:
-        """Return what a vocabulary of the data directory would change in that of a model."""
-        return await self.call(
-            "GET", admin_path(model, "/vocabulary-changes"), vocabulary=vocabulary
         )
 
     async def learning(self, model: str) -> JsonObject:

@@ -64,7 +64,8 @@ class Admin(Base):
     def set_vocabulary(self, model: str, vocabulary: str, **fields: Any) -> Job:
         """Submit another vocabulary for a combined version.
 
-        `fields` may have `version`, `language` and `by`.
+        `fields` may have `version`, `language` and `by`. With `compare=True` nothing is published:
+        the job's result is what would change.
         """
         return self._submit("vocabulary", model=model, vocabulary=vocabulary, **fields)
 
@@ -277,10 +278,6 @@ class Admin(Base):
         return self._read(
             Job, request_of("POST", admin_path(model, "/concepts/delete"), {"key": key})
         )
-
-    def vocabulary_changes(self, model: str, vocabulary: str) -> JsonObject:
-        """Return what a vocabulary of the data directory would change in that of a model."""
-        return self.call("GET", admin_path(model, "/vocabulary-changes"), vocabulary=vocabulary)
 
     def learning(self, model: str) -> JsonObject:
         """Return how a model learns: its recipe, its next run, and its runs with their figures."""
