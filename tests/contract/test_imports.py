@@ -227,14 +227,21 @@ def names_by_package(tree: ast.Module) -> set[tuple[str, str]]:
 
 
 def imported(name: str, tree: ast.Module) -> set[str]:
-    """The absolute names of all modules that a module imports, wherever the import stands."""
+    """The absolute names of all modules that a module imports, wherever the import stands.
+
+    A package that is imported whole stands for the modules of the names that are used of it.
+    """
     found = {defined_in(package, each) for package, each in names_by_package(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            found.update(alias.name for alias in node.names if alias.name not in faces())
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}: relative import at line {node.lineno}"
-            found.update(defined_in(node.module or "", alias.name) for alias in node.names)
+            found.update(
+                defined_in(node.module or "", alias.name)
+                for alias in node.names
+                if f"{node.module}.{alias.name}" not in faces()
+            )
     return found
 
 
