@@ -207,18 +207,19 @@ class _Growth:
         not its most frequent label.
         """
         n_children = split.n_children
-        used = np.flatnonzero((split.weights[:-1, :n_children] != 0).any(axis=1))
-        used = used[np.argsort(split.features[used])]
-        n_weights = np.empty(len(used), np.int32)
-        lane, weight = pack_tile(split.weights, used, n_children, 0.0, n_weights)
-        features = split.features[used]
+        ascending = np.argsort(split.features)
+        n_weights = np.empty(len(ascending), np.int32)
+        lane, weight = pack_tile(split.weights, ascending, n_children, 0.0, n_weights)
+        used = n_weights > 0
+        features = split.features[ascending[used]]
         bias = split.weights[-1, :n_children].copy()
-        node.chunk = Chunk(features, offsets(n_weights), lane.astype(np.int32), weight, bias)
+        node.chunk = Chunk(features, offsets(n_weights[used]), lane.astype(np.int32), weight, bias)
         node.children = range(len(self.nodes), len(self.nodes) + n_children)
         node.histogram = _NOTHING
-        priorities = (split.counts.sum(axis=0) - split.counts.max(axis=0)).tolist()
+        child_counts = split.counts.T.copy()
+        priorities = (child_counts.sum(axis=1) - child_counts.max(axis=1)).tolist()
         for child in range(n_children):
-            counts = split.counts[:, child]
+            counts = child_counts[child]
             goes = (split.directions >> child & 1) > 0
             histogram = split.labels[counts > 0], counts[counts > 0]
             self._add(node.depth + 1, rows[goes], histogram, priorities[child])
