@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, RootModel
 
-from xylem.admin import UploadedFile
+from xylem.admin import JobProgress, PromotionVerdict, UploadedFile
 from xylem.serving import AtMost, RequestModel
 
 # The most jobs of one answer.
@@ -36,46 +36,21 @@ class SubmittedJob(BaseModel):
 
     id: str
     kind: str
-    state: str
+    state: str = Field(examples=["queued", "running", "succeeded", "failed", "cancelled"])
 
 
-class JobProgressAnswer(BaseModel):
-    """How far a job is in a phase. A total of 0, and null, mean that the value is not known."""
-
-    phase: str
-    done: int
-    total: int
-    rows_per_second: float | None
-    seconds_left: float | None
-
-
-class JobPromotion(BaseModel):
-    """Whether the alias moved to the job's version, and why.
-
-    `baseline` is the version that it was compared with.
-    """
-
-    promoted: bool
-    reasons: list[str]
-    alias: str
-    baseline: int | None
-
-
-class JobAnswer(BaseModel):
+class JobAnswer(SubmittedJob):
     """A job and its result. Times are RFC 3339."""
 
-    id: str
-    kind: str
-    state: str = Field(examples=["queued", "running", "succeeded", "failed", "cancelled"])
     model: str
     version: int | None = Field(description="the version that it published, or works with")
-    progress: JobProgressAnswer | None
+    progress: JobProgress | None
     error: str | None = Field(description="why it failed")
     error_code: str | None
     created: str
     started: str | None
     ended: str | None
-    promotion: JobPromotion | None
+    promotion: PromotionVerdict | None
     result: dict[str, Any] | None = Field(
         description="figures of a version or tuning, counts of a batch"
     )

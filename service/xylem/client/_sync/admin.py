@@ -23,7 +23,7 @@ from xylem.client.calls import (
     submission,
 )
 from xylem.client.events import ServerEvent
-from xylem.client.results import DataFile, DataFiles, Job, Jobs
+from xylem.client.results import DataFile, Job
 from xylem.client.runtime import sleep
 from xylem.client.training_fields import TrainingFields
 from xylem.errors import WaitTimeout
@@ -110,7 +110,8 @@ class Admin(Base):
         limit: int | None = None,
     ) -> list[Job]:
         """List jobs, the newest first; only those of a state, a model or a kind, if given."""
-        return (self._read(Jobs, get(JOBS, state=state, model=model, kind=kind, limit=limit))).jobs
+        request = get(JOBS, state=state, model=model, kind=kind, limit=limit)
+        return (self._read(dict[str, list[Job]], request))["jobs"]
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """Look at a job again and again until it has ended, with success or not; return it.
@@ -195,7 +196,7 @@ class Admin(Base):
 
     def data_files(self) -> list[DataFile]:
         """List the files of the server's data directory."""
-        return (self._read(DataFiles, get("/v1/admin/data"))).files
+        return (self._read(dict[str, list[DataFile]], get("/v1/admin/data")))["files"]
 
     def delete_data(self, name: str) -> None:
         """Delete a file of the server's data directory."""
