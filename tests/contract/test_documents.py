@@ -67,8 +67,9 @@ def test_the_page_of_commands_names_none_that_is_not_there() -> None:
     assert len(named) > 10
 
 
-def test_the_help_names_every_trainer() -> None:
+def test_the_help_names_every_trainer_and_each_has_a_page() -> None:
     assert set(TRAINER_NAMES) == TRAINERS.keys()
+    assert {page.stem for page in (DOCS / "trainers").glob("*.md")} == TRAINERS.keys()
 
 
 def rows_of(parameters: type[Parameters]) -> list[str]:
@@ -273,7 +274,7 @@ def faults_of_operation(path: str, method: str, operation: dict[str, Any]) -> It
     bodiless = "retryJob", "loadModel", "unloadModel"
     takes = method in ("post", "put") and operation["operationId"] not in bodiless
     if takes != ("requestBody" in operation):
-        yield "a body too many or too few"
+        yield f"expected {'a' if takes else 'no'} body: each POST and PUT has one, but {bodiless}"
     responses = operation["responses"]
     if len({"200", "202", "204"} & responses.keys()) != 1:
         yield f"statuses {[*responses]}"

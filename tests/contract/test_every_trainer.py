@@ -298,6 +298,9 @@ def test_a_stream_that_cannot_be_learnt_from_is_refused(
     assert own.models() == []
 
 
+# Trainers that draw no random numbers: their model is the same for every seed.
+SEEDLESS: frozenset[str] = frozenset()
+
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in TRAINERS),
     ("label-tree", {"leaf_size": 2, "arity": 2}),
@@ -322,7 +325,7 @@ def test_a_seed_gives_the_same_bits_on_any_number_of_threads(
         again = trained_on(name, x, y, seed=7, threads=threads, **changes)
         assert bits_of(again) == bits_of(first)
         assert again.report == first.report
-    assert bits_of(trained_on(name, x, y, seed=8, **changes)) != bits_of(first)
+    assert name in SEEDLESS or bits_of(trained_on(name, x, y, seed=8, **changes)) != bits_of(first)
     assert first.kind == ("label-tree" if first.ensemble.label_leaf.size else "decision-tree")
 
 

@@ -66,7 +66,7 @@ def fault_of_stream(line: bytes) -> ProblemError | None:
     except orjson.JSONDecodeError:
         return None
     return (
-        None
-        if not isinstance(error, dict) or "line" in error or "code" not in error
-        else problem_from(200, error)
+        problem_from(200, error)
+        if isinstance(error, dict) and "code" in error and "line" not in error
+        else None
     )

@@ -87,9 +87,7 @@ class DataStream:
             ).with_path("vector_column")
         if self._suffix in NAMED_FORMATS:
             refuse_names_file(label_names_file)
-        self.label_names = (
-            read_label_names(label_names_file) if label_names_file is not None else None
-        )
+        self.label_names = None if label_names_file is None else read_label_names(label_names_file)
         self.n_labels = 0 if self.label_names is None else len(self.label_names)
         self.n_features = 0
         self.sha256 = ""

@@ -140,7 +140,7 @@ def _opened(path: Path, on_progress: Progress | None) -> DataFile:
         kind_of(path)
         return DataFile(path, on_progress)
     kinds = {
-        kind if (kind := kind_of(file.path)) not in JSON_LINES else JSON_LINES[0] for file in files
+        JSON_LINES[0] if (kind := kind_of(file.path)) in JSON_LINES else kind for file in files
     }
     if len(kinds) > 1:
         raise BadData(f"{path}: expected files of one kind, found {', '.join(sorted(kinds))}")

@@ -89,7 +89,7 @@ def read_dataset(
             columns,
         ).with_weight()
     refuse_weights(file, columns)
-    names = read_label_names(label_names_file) if label_names_file is not None else None
+    names = None if label_names_file is None else read_label_names(label_names_file)
     n_named = None if names is None else len(names)
     if suffix == ".npz":
         rows, row_labels, sha256 = read_npz(file.path, n_named, n_features, on_progress)

@@ -26,9 +26,9 @@ def constants_of(parameters: Mapping[str, object]) -> tuple[float, float]:
     a = parameters.get("propensity_a", A)
     b = parameters.get("propensity_b", B)
     return (
-        (A, B)
-        if not isinstance(a, int | float) or not isinstance(b, int | float)
-        else (float(a), float(b))
+        (float(a), float(b))
+        if isinstance(a, int | float) and isinstance(b, int | float)
+        else (A, B)
     )
 
 

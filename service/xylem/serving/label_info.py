@@ -113,7 +113,7 @@ class LabelFacts(NamedTuple):
         path = [int(self.subjects[label])]
         while path[-1] >= 0 and len(path) <= PATH_MAX + 1:
             broader = self.info.above(path[-1])
-            path.append(-1 if not broader or broader[0] in path else broader[0])
+            path.append(broader[0] if broader and broader[0] not in path else -1)
         return [
             {"uri": self.info.text(URI, subject), "name": self._subject_name(subject, languages)}
             for subject in path[-2:0:-1]
@@ -179,11 +179,7 @@ class LiveLabelInfo:
             self.current = None
             return
         subjects = find_names(info.keys, self.labels.utf8, self.labels.offsets)
-        deprecated = info.deprecated()
-        allowed = None
-        if deprecated is not None and (deprecated[subjects] & (subjects >= 0)).any():
-            allowed = (~(deprecated[subjects] & (subjects >= 0))).view(np.uint8)
-        self.current = LabelFacts(info, subjects, allowed)
+        self.current = LabelFacts(info, subjects, info.allowed(subjects))
 
 
 class LabelInfos:
@@ -240,7 +236,7 @@ class LabelInfos:
         try:
             head = self._store.label_info_head(model)
             if head is None or (previous_info is not None and head == previous_info.head):
-                return previous_info if head is not None else None, None
+                return None if head is None else previous_info, None
             return self._store.label_info(model), None
         except (StoreError, OSError) as error:
             log(logging.ERROR, "label_info_failed", model=model, detail=str(error), error=error)

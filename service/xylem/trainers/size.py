@@ -98,19 +98,22 @@ class SizeEstimate:
         n_weights: int,
         n_features: int,
         n_labels: int,
+        *,
+        trees: TreeCounts,
         alphas: tuple[float, ...] = (),
-        trees: TreeCounts | None = None,
     ) -> Self:
         """Return the estimate for n_weights weights.
 
+        n_weights             a bound: for each node, its children times the features of its rows,
+                              also of weights that are 0 and not stored. The number of weights that
+                              are stored is too few, as then the rows of their features are not
+                              counted
         n_features, n_labels  that occur in the rows
-        trees                 None: one node whose children are the labels
 
         The weights are taken to be in sparse rows; dense rows take less.
         """
         n_bytes = n_weights * WEIGHT_BYTES
-        if trees is None:
-            trees = TreeCounts(n_labels + 1, 1, n_features, n_features, 4 * n_labels)
+
         return cls(
             n_weights,
             n_bytes,
@@ -174,8 +177,8 @@ def size_of(
         bound,
         n_used,
         n_labels,
-        tuple(alphas.tolist()),
-        TreeCounts(n_nodes, n_chunks, n_rows, n_columns, 4 * n_trees * n_names),
+        trees=TreeCounts(n_nodes, n_chunks, n_rows, n_columns, 4 * n_trees * n_names),
+        alphas=tuple(alphas.tolist()),
     )
 
 

@@ -205,7 +205,7 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
         if isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
         else dict(manifest.features)
     )
-    until = request.until if request.until != new_plan.passes else 0
+    until = 0 if request.until == new_plan.passes else request.until
     request = request.model_copy(
         update={
             "seed": manifest.seed,

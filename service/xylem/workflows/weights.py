@@ -88,9 +88,9 @@ def round_weights(
         for key in WEIGHED
     }
     metrics = (
-        rounded_figures.metrics
-        if valid is not None
-        else {key: rounded_value for key, (rounded_value, _) in pairs.items()}
+        {key: rounded_value for key, (rounded_value, _) in pairs.items()}
+        if valid is None
+        else rounded_figures.metrics
     )
     return (
         replace(

@@ -1,12 +1,16 @@
 """The options of a training: one declaration of each, for the command, the job and the rules."""
 
 import inspect
+import re
+from pathlib import Path
 from typing import Annotated
 
 import pytest
 from pydantic import Field
+from tests.helpers.checkout import ROOT
 
 from xylem.admin.jobs.requests import TrainingJob
+from xylem.base import training_options
 from xylem.base.parameters import CommandOption
 from xylem.base.training_options import (
     ROWS_IN_MEMORY,
@@ -55,6 +59,20 @@ def test_one_declaration_adds_an_option_and_its_rule() -> None:
     assert list(MoreOptions(loud=True).faults(stream)) == [
         ("loud", "expected rows in memory, found a stream")
     ]
+
+
+@pytest.mark.parametrize("name", DirectOptions.model_fields)
+def test_every_option_is_on_the_pages(name: str) -> None:
+    option = DirectOptions.model_fields[name].alias or name
+    assert f"--{option.replace('_', '-')}" in (ROOT / "docs" / "commands.md").read_text()
+    if name in TrainingOptions.model_fields:
+        assert f"`{option}`" in (ROOT / "docs" / "jobs.md").read_text()
+
+
+def test_the_declaration_on_the_page_is_in_the_code() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert example in Path(training_options.__file__).read_text()
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,17 @@ packages that are broken or clash.
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.helpers.checkout import PYTHONPATH
+from tests.helpers.trainings import data_of, estimate_by, trained_by
+
+from xylem.trainers import TRAINERS
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "add_a_trainer.md").read_text()
@@ -108,6 +113,25 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*command, *(folder / name for name in distributions)], check=True, timeout=120)
     (target / "rows.jsonl").write_text(ROWS)
     return target
+
+
+def many_features() -> tuple[np.ndarray, np.ndarray]:
+    """Rows with few of many features, so that a weight of a feature needs an offset, too."""
+    random = np.random.default_rng(5)
+    label = random.integers(0, 70, 300)
+    return random.random((300, 3000)) < 0.004, np.eye(70, dtype=np.bool_)[label]
+
+
+@pytest.mark.parametrize("x_and_y", [many_features(), (np.zeros((6, 5)), np.eye(6) > 0)])
+def test_the_trainer_of_the_page_keeps_its_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, x_and_y: tuple[np.ndarray, np.ndarray]
+) -> None:
+    (tmp_path / "means.py").write_text(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0])
+    monkeypatch.setitem(TRAINERS, "means", runpy.run_path(str(tmp_path / "means.py"))["MEANS"])
+    data = data_of(*x_and_y)
+    trained = trained_by("means", data)
+    stored = sum(array.nbytes for array in trained.ensemble)
+    assert stored <= estimate_by("means", data)["stored_bytes"]["float32"]
 
 
 def test_the_trainer_of_the_page_trains_and_predicts(installed: Path, tmp_path: Path) -> None:

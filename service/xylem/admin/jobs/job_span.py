@@ -52,7 +52,7 @@ class JobSpan:
             ("xylem.job", job.id),
             ("xylem.attempt", job.attempts),
         )
-        fault = code or end if end != "succeeded" else None
+        fault = None if end == "succeeded" else code or end
         shape = SpanShape(f"job {job.kind}", "consumer", attributes, fault)
         self.note("")
         self._tracer.end(self._trace, shape, self._began, self._ended)

@@ -209,9 +209,9 @@ class CombinedFeaturizer(Featurizer):
     def transform_with_vectors(self, texts: Sequence[str], vectors: F32 | None) -> SparseRows:
         """Do as `Featurizer.transform_with_vectors`: members that take vectors take the same."""
         return (
-            super().transform_with_vectors(texts, vectors)
-            if not self.vector_numbers or vectors is None
-            else self._transform_block(texts, vectors)
+            self._transform_block(texts, vectors)
+            if self.vector_numbers and vectors is not None
+            else super().transform_with_vectors(texts, vectors)
         )
 
     @property

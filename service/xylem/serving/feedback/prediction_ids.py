@@ -115,7 +115,7 @@ class PredictionIds:
         learning = self._learning
         live = self._live
         now = time.monotonic()
-        tokens = (learning.tokens if learning is not None else None) or _unknown()
+        tokens = (None if learning is None else learning.tokens) or _unknown()
         thresholds = live.thresholds
         tuned = live.prepared if now <= live.fresh_until else None
         present, sealed_by, until = self._present

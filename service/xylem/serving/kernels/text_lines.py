@@ -72,7 +72,7 @@ def text_rows_of_lines(
         return None
     texts = featurizer.body_texts(len(lines), len(data), text_bytes_max)
     return (
-        None
-        if not len(texts.ready) or not read_text_lines(data, handle_of(texts))
-        else featurizer.rows_of_read(texts, len(lines))
+        featurizer.rows_of_read(texts, len(lines))
+        if len(texts.ready) and read_text_lines(data, handle_of(texts))
+        else None
     )

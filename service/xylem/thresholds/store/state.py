@@ -259,9 +259,9 @@ def deltas_of(change: Change, n_labels: int) -> Deltas | None:
     if change.kind == SCORED:
         return scored_of(change, n_labels).served
     return (
-        None
-        if change.kind != FEEDBACK
-        else decode_deltas(change.payload, n_labels)._replace(sums=decode_sums(change.sums)[0])
+        decode_deltas(change.payload, n_labels)._replace(sums=decode_sums(change.sums)[0])
+        if change.kind == FEEDBACK
+        else None
     )
 
 

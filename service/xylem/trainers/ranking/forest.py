@@ -242,7 +242,7 @@ def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Too
         n_bytes=int(many * n_leaf_bytes) + sum(a.nbytes for a in parameters.extra(data).values()),
     )
     alphas = tuple((sums / n_nodes).tolist())
-    return SizeEstimate.from_counts(bound, n_features, n_labels, alphas, trees)
+    return SizeEstimate.from_counts(bound, n_features, n_labels, trees=trees, alphas=alphas)
 
 
 FASTXML: TrainerSpec[Any] = TrainerSpec(

@@ -46,9 +46,9 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
             f"task: expected labels for rows that are no windows of words, found {parameters.task}"
         )
     census.check_labelled()
-    first = None if tools.passes.state is not None else _first_tree(source, parameters, tools)
+    first = _first_tree(source, parameters, tools) if tools.passes.state is None else None
     state, report, learner_state = descend(source, parameters, first, tools)
-    fields = {
+    fields: dict[str, Any] = {
         "extra": group_of(
             EMBEDDING,
             Embedding(

@@ -136,7 +136,9 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
         n_bytes=4 * data.labels.n_labels + 4,  # and whether representations are means
     )
     return replace(
-        SizeEstimate.from_counts(p.dim * 2 * len(labels), n_used, len(labels), (1.0,), trees),
+        SizeEstimate.from_counts(
+            p.dim * 2 * len(labels), n_used, len(labels), trees=trees, alphas=(1.0,)
+        ),
         stored_bytes={
             w: n_dense * DENSE_BYTES[w]
             + p.dim * n_vectors * EMBEDDING_BYTES[w]

@@ -33,7 +33,7 @@ PATH = "/v1/models/raw/predict"
 INSTANCES = [{"indices": [0, 3], "values": [1.0, 0.5]}]
 
 
-# 1. service/xylem/serving/schemas/predict.py
+# 1. service/xylem/serving/dialects/predict/schema.py
 class LonelyRequest(PredictRequest):
     lonely: bool = Field(default=False, description="whether the best label is the only one")
 
