@@ -418,8 +418,8 @@ def load_vectors(
     return words, tail, options.encoder(str(vectors["encoder"]), EncoderArrays.among(arrays))
 
 
-_GIVEN_NAMES = {"source", "numbers", "dims", "weight"}
+_VECTOR_NAMES = {"source", "numbers", "dims", "weight"}
 _NAMES = {
-    BESIDE_TEXTS: _GIVEN_NAMES,
-    BY_ENCODER: _GIVEN_NAMES | {"encoder", "prefix", "max_tokens"},
+    BESIDE_TEXTS: _VECTOR_NAMES,
+    BY_ENCODER: _VECTOR_NAMES | {"encoder", "prefix", "max_tokens"},
 }
