@@ -126,15 +126,12 @@ def content_digest(manifest: Manifest) -> str:
 
     Origin and job do not count.
     """
-    return hashlib.sha256(
-        "".join(
-            [
-                f"{info.sha256}  {name}\n"
-                for name, info in sorted(manifest.arrays.items())
-                if not name.endswith(_LEFT_OUT)
-            ]
-        ).encode()
-    ).hexdigest()
+    lines = [
+        f"{info.sha256}  {name}\n"
+        for name, info in sorted(manifest.arrays.items())
+        if not name.endswith(_LEFT_OUT)
+    ]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def parent_of(manifest: Manifest) -> dict[str, Any]:
