@@ -117,7 +117,8 @@ ORIGIN = "origin/json"  # the array's name in `Draft.extra`
 # The field of an origin about the feedback a version was trained on: see `learnt_feedback`.
 FEEDBACK = "feedback"
 
-# of the version and its members: they differ even between versions of the same content
+# Arrays that a digest of the content leaves out, those of members too: they differ even between
+# versions of the same content.
 _LEFT_OUT = (ORIGIN, MADE_FOR)
 
 
