@@ -205,7 +205,6 @@ from .members import proposing_of as proposing_of
 from .members import ranker_arrays as ranker_arrays
 from .moves import ADOPTED as ADOPTED
 from .moves import DENIED as DENIED
-from .moves import NOBODY as NOBODY
 from .moves import PROMOTED as PROMOTED
 from .moves import SPLIT as SPLIT
 from .moves import Cause as Cause

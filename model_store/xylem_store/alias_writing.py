@@ -6,7 +6,7 @@ and rename the next document over the old one. Readers need no lock.
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xylem_store.alias import Alias, Change, apply, promoted, removed, render_alias, rolled_back
 from xylem_store.errors import AliasNotFound, Conflict, Corrupt, NotFound
@@ -42,6 +42,24 @@ class AliasChange(NamedTuple):
     def version(self) -> int | None:
         """Return the version that the alias names after the change, None if it was removed."""
         return None if self.new_alias is None else self.new_alias.version
+
+    def move(self) -> dict[str, Any]:
+        """Return the JSON of a moved alias: the version that it names now, and the one before."""
+        return {
+            "model": self.model,
+            "alias": self.alias,
+            "version": self.version,
+            "previous_version": self.old_alias.version or None,
+        }
+
+    def split(self) -> dict[str, Any]:
+        """Return the JSON of an alias: its version, its canary and its shadow."""
+        return {
+            "model": self.model,
+            "alias": self.alias,
+            "version": self.version,
+            **(self.new_alias or Alias(0)).split(),
+        }
 
 
 class AliasWriter:

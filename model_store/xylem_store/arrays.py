@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -73,7 +74,9 @@ def write_array(fs: FileSystem, directory: Path, name: str, array: NDArray[Any])
     and one for the disk; no copy when the array is C-contiguous and little-endian.
     """
     write_file(fs, directory / file_name(name), _pieces_of(name, array))
-    return info_of(name, array)
+    info = info_of(name, array)
+    release(array)
+    return info
 
 
 def info_of(name: str, array: NDArray[Any]) -> ArrayInfo:
@@ -143,6 +146,18 @@ def check_digest(name: str, mapped: Mapped, info: ArrayInfo) -> None:
     digest = hashlib.sha256(mapped.data).hexdigest()
     if digest != info.sha256:
         raise Corrupt(file_name(name), f"sha256 {info.sha256}", digest)
+
+
+def release(*arrays: Any) -> None:
+    """Give back the memory that arrays in files take (`numpy.memmap`); others are left alone.
+
+    The files keep the bytes, which are read again when they are used.
+    """
+    for array in arrays:
+        while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+            array = array.base
+        if isinstance(array, np.memmap):
+            array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def take(

@@ -1,15 +1,24 @@
 """Build the arrays of a TreeEnsemble from a trainer's trees, and round its weights."""
 
+from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xylem_store.arrays import release
 from xylem_store.compiled.bits import BLOCK_BITS, GROUP_BITS, n_groups, padded_width, popcount
 from xylem_store.compiled.decorators import kernel
 from xylem_store.compiled.handles import F32, I32, I64, U8, U16, U32, U64
-from xylem_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights, levels_of
+from xylem_store.ensemble import (
+    LANES,
+    Chunk,
+    Tree,
+    TreeEnsemble,
+    Weights,
+    levels_of,
+)
 
 # The most children of a node: a sparse word can address so many.
 CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
@@ -102,6 +111,9 @@ def _units(weight: np.float32, scale: np.float32) -> np.int8:
     return np.int8(min(max(np.rint(weight / scale), -INT8_MAX), INT8_MAX))
 
 
+# After so many chunks the memory of arrays in files is given back.
+_PACKED_MAX = 256
+
 DENSE_SHARE = 6  # a row is dense if at least one in this many of its (padded) children has a weight
 
 _NO_FAULT, _UNORDERED, _NO_CHILD, _NOT_FINITE = range(4)
@@ -122,9 +134,15 @@ PARTS = {
 
 
 def build_ensemble(
-    trees: list[Tree], n_labels: int, n_features: int, weights: Weights = "float32"
+    trees: list[Tree],
+    n_labels: int,
+    n_features: int,
+    weights: Weights = "float32",
+    zeros: Callable[[int, Any], NDArray[Any]] = np.zeros,
 ) -> TreeEnsemble:
     """Number the nodes of the forest breadth-first and pack its chunks.
+
+    zeros  makes the arrays that grow with the weights: n zeros of a type, in memory or in a file
 
     The cut between dense and sparse rows is DENSE_SHARE. Raises ValueError if a tree breaks the
     rules of `xylem_store.ensemble.Tree`. Cost: a few passes over the weights, memory of the result
@@ -144,13 +162,9 @@ def build_ensemble(
     parent = np.full(n_nodes, -1, np.int32)
     parent[len(trees) :] = np.repeat(np.arange(n_nodes, dtype=np.int32), n_children)
     chunks = [trees[t].chunks[i] for t, i in zip(tree_of.tolist(), local_of.tolist(), strict=True)]
-    packed = _pack_chunks(chunks, n_children, n_features)
+    packed = _pack_chunks(chunks, n_children, n_features, zeros)
     is_inner = n_children > 0
     node_chunk = np.where(is_inner, np.cumsum(is_inner) - 1, -1).astype(np.int32)
-    bias = np.zeros(n_nodes, np.float32)
-    bias[len(trees) :] = np.concatenate(
-        [np.empty(0, np.float32), *(chunk.bias for chunk in chunks if chunk is not None)]
-    )
     return store_weights(
         TreeEnsemble(
             child_ptr=child_ptr.astype(np.int32),
@@ -158,7 +172,6 @@ def build_ensemble(
             node_label=node_label,
             label_leaf=_label_leaf(trees, tree_of, node_label, n_labels),
             node_chunk=node_chunk,
-            node_bias=bias,
             node_scale=np.empty(0, np.float32),
             **packed,
             **_pack_leaves(trees, tree_of, local_of),
@@ -261,9 +274,10 @@ def _pack_leaves(trees: list[Tree], tree_of: I64, local_of: I64) -> dict[str, ND
 
 
 def _pack_chunks(
-    chunks: list[Chunk | None], n_children: I64, n_features: int
+    chunks: list[Chunk | None], n_children: I64, n_features: int, zeros: Any
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of all chunks by name: directory, blocks, sparse words, dense rows.
+    """Return the arrays of all chunks by name: directory, blocks, sparse words, dense rows, and
+    the biases of all nodes.
 
     Raises ValueError for chunks that break the rules of `xylem_store.ensemble.Chunk`.
     """
@@ -274,18 +288,21 @@ def _pack_chunks(
     ):
         raise ValueError("expected a chunk exactly at the nodes that have children")
     sizes = np.zeros((len(inner), 4), np.int64)
+    biases = [np.zeros(len(n_children) - int(n_children.sum()), np.float32)]
     for c, node in enumerate(inner):
-        _check_chunk(node, cast(Chunk, chunks[node]), int(n_children[node]), n_features, sizes[c])
+        chunk = cast(Chunk, chunks[node]).get()
+        _check_chunk(node, chunk, int(n_children[node]), n_features, sizes[c])
+        biases.append(chunk.bias)
     block_ptr, row_start, sparse_ptr, dense_ptr = (
         np.concatenate([[0], np.cumsum(column)]) for column in sizes.T
     )
     directory = np.zeros((len(inner), n_groups(n_features), 2), np.uint32)
-    blocks = np.zeros((block_ptr[-1], 4), np.uint32)
-    row_ptr = np.zeros(row_start[-1], np.int32)
-    sparse = np.zeros(sparse_ptr[-1], np.uint64)
-    dense = np.zeros(dense_ptr[-1] + LANES, np.float32)
+    blocks = zeros(4 * int(block_ptr[-1]), np.uint32).reshape(-1, 4)
+    row_ptr = zeros(int(row_start[-1]), np.int32)
+    sparse = zeros(int(sparse_ptr[-1]), np.uint64)
+    dense = zeros(int(dense_ptr[-1]) + LANES, np.float32)
     for c, node in enumerate(inner):
-        chunk = cast(Chunk, chunks[node])
+        chunk = cast(Chunk, chunks[node]).get()
         _pack_chunk(
             chunk.features,
             chunk.row_ptr,
@@ -298,7 +315,10 @@ def _pack_chunks(
             sparse[sparse_ptr[c] : sparse_ptr[c + 1]],
             dense[dense_ptr[c] : dense_ptr[c + 1]].view(np.uint32),
         )
+        if c % _PACKED_MAX == 0:
+            release(blocks, row_ptr, sparse, dense)
     return {
+        "node_bias": np.concatenate(biases),
         "directory": directory,
         "block_ptr": block_ptr,
         "blocks": blocks,

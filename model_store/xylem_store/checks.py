@@ -19,6 +19,7 @@ from xylem_store.arrays import (
     element_name,
     file_name,
     has_group,
+    release,
     take,
 )
 from xylem_store.bounds import check_bounds
@@ -50,6 +51,9 @@ ENSEMBLE = "ensemble"
 LABELS = "labels"
 
 LABEL_COUNTS = "labels/counts"
+
+# After the chunks of so many nodes were checked, the memory of arrays in files is given back.
+_NODES_MAX = 1024
 
 # The types of sparse words and of dense weights, for each kind of weights.
 TYPES = {
@@ -248,7 +252,9 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) 
     bits = e._replace(dense=e.dense.view(f"u{e.dense.itemsize}"))
     if bits.dense[-LANES:].any():
         _refuse((32, len(e.dense) - LANES + int(bits.dense[-LANES:].argmax()), 1))
-    _refuse(check_chunks(bits, n_features))
+    for first in range(0, len(e.parent), _NODES_MAX):
+        _refuse(check_chunks(bits, n_features, first, min(first + _NODES_MAX, len(e.parent))))
+        release(*e)
     if manifest.link == "softmax" and not is_full(e, n_features):
         raise Corrupt(
             file_name(f"{ENSEMBLE}/blocks"), f"{n_features} dense rows in each chunk", "others"

@@ -22,12 +22,14 @@ Fault = tuple[int, int, int]
 
 
 @kernel
-def check_chunks(e: TreeEnsemble, n_features: int) -> Fault:
-    """Check every chunk, after all other checks of the ensemble; return the first fault.
+def check_chunks(e: TreeEnsemble, n_features: int, first: int, last: int) -> Fault:
+    """Check the chunks of nodes first .. last - 1, after all other checks of the ensemble.
+
+    Return the first fault.
 
     e  its `dense` holds the bits of the weights, as unsigned integers
     """
-    for n in range(len(e.node_chunk)):
+    for n in range(first, last):
         c = e.node_chunk[n]
         if c < 0:
             continue

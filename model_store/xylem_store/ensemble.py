@@ -193,6 +193,10 @@ class Chunk(NamedTuple):
             bias,
         )
 
+    def get(self) -> "Chunk":
+        """Return the chunk itself, as the `get` of a handle returns one that is in a file."""
+        return self
+
     @property
     def feature(self) -> NDArray[np.int32]:
         """Return the feature of each weight, int32[nnz]."""
@@ -205,7 +209,8 @@ class Tree(NamedTuple):
     child_ptr   int32[n + 1]  children of node i are child_ptr[i] .. child_ptr[i + 1] - 1;
                 child_ptr[0] = 1
     node_label  int32[n]      label tree: the leaf's label; -1 at inner nodes and in decision trees
-    chunks      for each node: a Chunk for an inner node, None for a leaf
+    chunks      for each node: a Chunk, or a handle whose `get` returns it, for an inner node; None
+                for a leaf
     histograms  decision tree, for each node: (labels int32 ascending, values float32) for a leaf,
                 None for an inner node. Label tree: None
     """

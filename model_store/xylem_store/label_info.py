@@ -163,6 +163,17 @@ class LabelInfo(NamedTuple):
         """Return whether each subject is deprecated, bool[n]; None if no subject is."""
         return np.diff(self.texts(DEPRECATED)) > 0 if DEPRECATED in self.head.columns else None
 
+    def allowed(self, subjects: I32) -> U8 | None:
+        """Return 0 for each label that is deprecated, uint8[K]; None if no label is.
+
+        subjects  int32[K], the subject of each label, or -1
+        """
+        deprecated = self.deprecated()
+        if deprecated is None:
+            return None
+        is_deprecated = deprecated[subjects] & (subjects >= 0)
+        return (~is_deprecated).view(np.uint8) if is_deprecated.any() else None
+
     def above(self, subject: int) -> list[int]:
         """Return the subjects directly above subject i, 0 <= i < n."""
         return [*self.broader[self.broader_ptr[subject] : self.broader_ptr[subject + 1]].tolist()]

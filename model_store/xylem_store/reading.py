@@ -83,7 +83,7 @@ class ModelInfo(NamedTuple):
 
 
 class StoreReader:
-    """The part of a store that reads; see `store.Store`.
+    """The models of a store as their readers see them; `store.Store` can write, too.
 
     check  the check of versions that an alias is to name
     """

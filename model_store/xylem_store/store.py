@@ -34,7 +34,7 @@ def _forward(
 ) -> "Callable[Concatenate[Store, Arguments], Result]":
     """Return a method of the store that calls the method of one of its parts.
 
-    Signature and docstring are those of the part. The alternative would have been 34 methods that
+    Signature and docstring are those of the part. The alternative would have been 15 methods that
     repeat both.
     """
 
@@ -45,35 +45,17 @@ def _forward(
     return call
 
 
-_reader_of = operator.attrgetter("reader")
-_versions_of = operator.attrgetter("writer.versions")
-_aliases_of = operator.attrgetter("writer.aliases")
-_label_info_of = operator.attrgetter("writer.label_info")
-_staging_of = operator.attrgetter("writer.staging")
+_versions_of = operator.attrgetter("_version_writer")
+_aliases_of = operator.attrgetter("_alias_writer")
+_label_info_of = operator.attrgetter("_label_info_writer")
+_staging_of = operator.attrgetter("_staging")
 
 
-class StoreWriter:
-    """The parts of a store that write: label info, aliases and versions, and where they stage."""
-
-    def __init__(self, files: StoreFiles, reader: StoreReader, cause: Cause) -> None:
-        self.staging = Staging(files)
-        self.label_info = LabelInfoWriter(files, reader, self.staging)
-        self.aliases = AliasWriter(files, reader, self.staging, cause)
-        self.encoders = Encoders(files, self.staging)
-        self.versions = VersionWriter(
-            files,
-            reader,
-            self.staging,
-            aliases=self.aliases,
-            label_info=self.label_info,
-            encoders=self.encoders,
-        )
-
-
-class Store:
+class Store(StoreReader):
     """A directory of models; any number of processes may read and write it at once.
 
-    It has a reader, which takes no lock, and a writer; their methods are those of the store.
+    A store is a reader of its models, which takes no lock. What it writes is in four parts, whose
+    methods are those of the store, too.
 
     encoders  its sentence encoders
     """
@@ -93,34 +75,24 @@ class Store:
         check  the check of versions that an alias is to name
         """
         files = StoreFiles(root, fs)
+        super().__init__(files, check)
         self.root = files.root
-        self._files = files
-        self.reader = StoreReader(files, check)
-        self.writer = StoreWriter(files, self.reader, cause)
-        self.encoders = self.writer.encoders
+        self._staging = Staging(files)
+        self._label_info_writer = LabelInfoWriter(files, self, self._staging)
+        self._alias_writer = AliasWriter(files, self, self._staging, cause)
+        self.encoders = Encoders(files, self._staging)
+        self._version_writer = VersionWriter(
+            files,
+            self,
+            self._staging,
+            aliases=self._alias_writer,
+            label_info=self._label_info_writer,
+            encoders=self.encoders,
+        )
 
     def watch(self) -> StoreWatch:
         """Return the models of the store, which its looks bring up to date."""
-        return StoreWatch(self._files, self.reader)
-
-    models = _forward(_reader_of, StoreReader.models)
-    info = _forward(_reader_of, StoreReader.info)
-    last_version = _forward(_reader_of, StoreReader.last_version)
-    versions = _forward(_reader_of, StoreReader.versions)
-    alias = _forward(_reader_of, StoreReader.alias)
-    moves = _forward(_reader_of, StoreReader.moves)
-    users_of = _forward(_reader_of, StoreReader.users_of)
-    resolve = _forward(_reader_of, StoreReader.resolve)
-    manifest = _forward(_reader_of, StoreReader.manifest)
-    open = _forward(_reader_of, StoreReader.open)
-    verify = _forward(_reader_of, StoreReader.verify)
-    label_info_head = _forward(_reader_of, StoreReader.label_info_head)
-    label_info = _forward(_reader_of, StoreReader.label_info)
-    export_label_info = _forward(_reader_of, StoreReader.export_label_info)
-    files_of = _forward(_reader_of, StoreReader.files_of)
-    published = _forward(_reader_of, StoreReader.published)
-    archive = _forward(_reader_of, StoreReader.archive)
-    export = _forward(_reader_of, StoreReader.export)
+        return StoreWatch(self._files, self)
 
     publish = _forward(_versions_of, VersionWriter.publish)
     import_ = _forward(_versions_of, VersionWriter.import_)

@@ -57,15 +57,18 @@ def add_and_find(client: xylem.Client, data: Path) -> None:
     names_in(data / "next.csv", changed)
     text = (data / "next.csv").read_text().replace(f"l6,{NAMES[6]}\n", "").replace("l5", "l-five")
     (data / "next.csv").write_text(text)
-    changes = client.vocabulary_changes("m", "next.csv")
+    changes = client.wait(client.set_vocabulary("m", "next.csv", compare=True).id).result
+    assert changes is not None and len(client.history("m")) == 2
     assert changes["changed"] == [{"key": "l6", "name": "another name", "old_name": NAMES[6]}]
     assert changes["removed"] == [{"key": "l5", "name": NAMES[5]}]
     assert {concept["key"] for concept in changes["added"]} == {"l-five", "l-next"}
     assert (changes["n_added"], changes["n_changed"], changes["n_removed"]) == (2, 1, 1)
-    for wrong in ("gone.csv", "../secret", "documents.jsonl"):
+    for wrong in ("gone.csv", "../secret"):
         with pytest.raises(xylem.errors.ProblemError, match="expected a file") as refused:
-            client.vocabulary_changes("m", wrong)
+            client.set_vocabulary("m", wrong, compare=True)
         assert str(data) not in str(refused.value) and refused.value.status == 422
+    failed = client.wait(client.set_vocabulary("m", "documents.jsonl", compare=True).id)
+    assert failed.error is not None and failed.error.startswith("documents.jsonl: expected a file")
 
 
 def learn_and_remove(client: xylem.Client, data: Path) -> None:

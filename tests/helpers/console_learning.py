@@ -21,6 +21,9 @@ RECIPE = {
 }
 """A recipe whose run takes seconds; corrections alone would start it, 500 of them."""
 
+N_SHOP = 23
+"""Corrections of one sender: more than the page shows at once."""
+
 TEXT = "An old snow owl <b>above</b> a quiet paper mill"
 
 
@@ -97,6 +100,27 @@ def corrections_are_filtered_and_deleted(page: Console) -> None:
     assert page.server.ask("GET", "/v1/models/m/thresholds")[1]["n_events"] == n_events
 
 
+def a_sender_has_more_corrections_than_are_shown(page: Console) -> None:
+    """A key sends more than a page of them; a later one than theirs is from somebody else."""
+    body = {"name": "shop", "scopes": ["feedback"]}
+    key = page.server.admin("POST", "/keys", body)[1]["key"]
+    for sender, n in ((key, N_SHOP), (KEY, 1)):
+        events = [
+            {
+                "event_id": f"{sender[-4:]}-{i}",
+                "instance": {"text": f"A snow owl of the shelf {i}"},
+                "labels": ["l4"],
+            }
+            for i in range(n)
+        ]
+        headers = {"authorization": f"Bearer {sender}"}
+        answer = page.server.ask("POST", "/v1/models/m/feedback", {"events": events}, **headers)[1]
+        assert {result["result"] for result in answer["results"]} == {"applied"}
+    page.open(f"{page.server.url}/#/learning")
+    page.wait("$('#run-now') && $('#vocabulary-file') && $('#runs svg')")
+    page.shows("#corrections-told", f"20 are shown. {N_SHOP + 2} corrections are stored.")
+
+
 def a_new_concept_is_answered_by_its_name(page: Console) -> None:
     page.click("#concept-submit")  # the browser asks for a URI
     page.fill("#concept-key", "l1")
@@ -133,7 +157,7 @@ def a_run_now_shows_its_progress_and_the_new_version(page: Console) -> None:
     page.click("#run-now")
     page.shows("#page-learning", "The run is the job")
     page.wait("$('#learn-job .badge.succeeded')")
-    page.shows("#runs tbody tr", "F1@5: expected a change of at least -0.5")
+    page.shows("#runs tbody tr", "F1@5: expected an upper end of the change's interval")
     page.count("#runs svg circle", 2)
     page.shows("#waiting", "0 corrections wait")
     page.shows("#own-concepts", "solar kiln")
@@ -170,18 +194,39 @@ def another_vocabulary_shows_its_changes_and_is_used(page: Console) -> None:
     page.shows("#own-concepts", "solar kiln")
 
 
+def a_vocabulary_of_this_computer_is_uploaded(page: Console) -> None:
+    """The file gets a name that the service can keep, and takes the place of the one before."""
+    file = page.directory / "own words.csv"
+    write_vocabulary(file, [*NAMES, "glass tower", "iron bridge"])
+    page.fill("#vocabulary-file", "")
+    page.click("#vocabulary-look")
+    page.shows("#vocabulary-said [role=alert]", "choose a file")
+    page.choose_files("#vocabulary-file-file", file)
+    page.click("#vocabulary-look")
+    page.shows("#vocabulary-changes", "3 new, 0 changed, 0 gone")
+    assert (page.directory / "data" / "own_words.csv").read_bytes() == file.read_bytes()
+    assert page.server.admin("GET", "/models/m/recipe")[1]["recipe"]["vocabulary"] == "new.csv"
+    page.click("#vocabulary-submit")
+    page.wait("$('#vocabulary-job .badge.succeeded')")
+    recipe = page.server.admin("GET", "/models/m/recipe")[1]["recipe"]
+    assert recipe["vocabulary"] == "own_words.csv"
+    page.shows("#page-learning", "The recipe reads own_words.csv.")
+
+
 def a_concept_is_removed_while_the_vocabulary_is_there(page: Console) -> None:
-    vocabulary = page.directory / "data" / "new.csv"
+    vocabulary = page.directory / "data" / "own_words.csv"
     content = vocabulary.read_text()
     vocabulary.unlink()
     page.click("#run-now")
-    page.shows("#learn-job .notice", "found not: new.csv")
+    page.shows("#learn-job .notice", "found not: own_words.csv")
     page.click("#own-concepts .danger")
     page.shows("dialog", "Versions that are there keep it")
     page.click("dialog > .danger")
-    page.shows("dialog", "expected a file below the data directory, found 'new.csv'")
+    page.shows("dialog", "expected a file below the data directory, found 'own_words.csv'")
     vocabulary.write_text(content)
     page.click("dialog > .danger")
+    page.count("dialog", 0)
+    page.wait("document.activeElement === $('#concept-said')")  # the row is gone with its button
     page.shows("#own-concepts", "There are none yet.")
     page.wait("$('#concept-job .badge.succeeded')")
     assert page.server.admin("GET", "/models/m/concepts")[1]["concepts"] == []

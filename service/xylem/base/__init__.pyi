@@ -1,10 +1,10 @@
 """The names that other packages may import from this one, and the module of each."""
 
 from .access.audit import BEGUN as BEGUN
+from .access.audit import AuditEntry as AuditEntry
 from .access.audit import AuditLog as AuditLog
 from .access.key_text import AccessScope as AccessScope
 from .access.key_text import describe_access as describe_access
-from .access.key_text import parse_scopes as parse_scopes
 from .access.key_text import without_secrets as without_secrets
 from .access.keys import AccessKeys as AccessKeys
 from .access.ring import KeyRing as KeyRing
@@ -120,6 +120,8 @@ from .progress import no_progress as no_progress
 from .repeating import Repeating as Repeating
 from .repeating import succeeded_at as succeeded_at
 from .rows import NO_ROWS as NO_ROWS
+from .rows import WEIGHT_MAX as WEIGHT_MAX
+from .rows import WEIGHT_MIN as WEIGHT_MIN
 from .rows import Dataset as Dataset
 from .rows import Growing as Growing
 from .rows import LabelRows as LabelRows

@@ -470,7 +470,11 @@ def read_settings(**overrides: object) -> Settings:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         name = PREFIX + str(fault["loc"][-1]).upper()
-        suffix = "" if fault["type"] == _SECRET else f", found {str(fault['input'])[:100]!r}"
+        suffix = (
+            ""
+            if fault["type"] == _SECRET or ", found " in fault["msg"]
+            else f", found {str(fault['input'])[:100]!r}"
+        )
         raise BadParameter(
             f"{name}: {fault['msg'].removeprefix('Value error, ')}{suffix}"
         ) from None

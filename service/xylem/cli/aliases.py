@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option, Typer
 
+import xylem_store
+from xylem import admin, base, serving
 from xylem.base import BadParameter, opened_database
 from xylem.cli.console import print_list, print_result
 from xylem.cli.options import DEFAULT_STORE, LATEST, Json, ModelName, StoreDir, parse_version
 from xylem.cli.places import store_at, user_name
-
-if TYPE_CHECKING:
-    from xylem.admin import Registry
-    from xylem.base import Database
-    from xylem_store import Alias as AliasDocument, AliasChange, Cause, Change, Store
 
 app = Typer(help="Aliases and deletions: a part of `xylem models`.")
 
@@ -27,25 +24,22 @@ Reason = Annotated[str, Option(metavar="TEXT", help="The reason, for the history
 Ends = Annotated[bool, Option("--end", help="Only end the present one.")]
 
 
-def registry_of(store: Path, database: Database | None = None) -> Registry:
+def registry_of(store: Path, database: base.Database | None = None) -> admin.Registry:
     """Return the registry of a store; without a database it uses none."""
-    from xylem.admin import Registry
 
-    return Registry(store_at(store), database)
+    return admin.Registry(store_at(store), database)
 
 
-def store_to_publish(store: Path, reason: str) -> Store:
+def store_to_publish(store: Path, reason: str) -> xylem_store.Store:
     """Return a store; its history says that the user of this command published, and why."""
-    from xylem.serving import store_of
 
-    return store_of(store, cause_of(reason))
+    return serving.store_of(store, cause_of(reason))
 
 
-def cause_of(reason: str) -> Cause:
+def cause_of(reason: str) -> xylem_store.Cause:
     """Return the user of this command and a reason, for the history."""
-    from xylem_store import Cause
 
-    return Cause(user_name(), reason)
+    return xylem_store.Cause(user_name(), reason)
 
 
 @app.command()
@@ -87,11 +81,9 @@ def rollback(
     print_move(registry_of(store).rollback(model, alias, cause_of(reason), to), json)
 
 
-def print_move(change: AliasChange, json: bool) -> None:
+def print_move(change: xylem_store.AliasChange, json: bool) -> None:
     """Print the version that an alias names now."""
-    from xylem.admin import move_facts
-
-    print_result(json, f"{change.model}: {change.alias} -> {change.version}", **move_facts(change))
+    print_result(json, f"{change.model}: {change.alias} -> {change.version}", **change.move())
 
 
 @app.command()
@@ -124,7 +116,6 @@ def canary(
 
     `promote` makes it the version of the alias, `rollback` ends the canary.
     """
-    from xylem_store import with_canary, without_canary
 
     if end == (weight is not None):
         raise BadParameter("expected --weight or --end, one of them")
@@ -133,7 +124,9 @@ def canary(
         store,
         name,
         alias,
-        without_canary if weight is None else with_canary(number, fraction_of("--weight", weight)),
+        xylem_store.without_canary
+        if weight is None
+        else xylem_store.with_canary(number, fraction_of("--weight", weight)),
         reason,
         json,
     )
@@ -156,7 +149,6 @@ def shadow(
 
     Its answers are compared with those of the alias, and never returned.
     """
-    from xylem_store import with_shadow, without_shadow
 
     if end and share is not None:
         raise BadParameter("expected --share or --end, not both")
@@ -165,33 +157,33 @@ def shadow(
         store,
         name,
         alias,
-        without_shadow if end else with_shadow(number, fraction_of("--share", share or "1")),
+        xylem_store.without_shadow
+        if end
+        else xylem_store.with_shadow(number, fraction_of("--share", share or "1")),
         reason,
         json,
     )
 
 
 def _change_split(
-    store: Path, model: str, alias: str, change: Change, reason: str, json: bool
+    store: Path, model: str, alias: str, change: xylem_store.Change, reason: str, json: bool
 ) -> None:
-    from xylem_store import SPLIT
+    print_split(
+        registry_of(store).change(model, alias, xylem_store.SPLIT, change, cause_of(reason)), json
+    )
 
-    print_split(registry_of(store).change(model, alias, SPLIT, change, cause_of(reason)), json)
 
-
-def print_split(change: AliasChange, json: bool) -> None:
+def print_split(change: xylem_store.AliasChange, json: bool) -> None:
     """Print the version that an alias names now, with its canary and its shadow."""
-    from xylem.admin import split_facts
-
     print_result(
         json,
         f"{change.model}: {change.alias} -> {change.version}"
         f"{'' if change.new_alias is None else describe_split(change.new_alias)}",
-        **split_facts(change),
+        **change.split(),
     )
 
 
-def describe_split(alias: AliasDocument) -> str:
+def describe_split(alias: xylem_store.Alias) -> str:
     """Return the text about the canary and the shadow of an alias, to follow its version."""
     canary, shadow = alias.split().values()
     text = "" if canary is None else f", canary {canary['version']} at {canary['weight']:.6g}"
@@ -276,10 +268,9 @@ def _version_of(model: str, store: Path) -> tuple[str, int]:
 
     A number is not looked up: the version may have been deleted.
     """
-    from xylem_store import parse_ref
 
     name, reference = parse_version(model)
-    parsed = parse_ref(reference)
+    parsed = xylem_store.parse_ref(reference)
     return name, parsed if isinstance(parsed, int) else store_at(store).resolve(name, parsed)
 
 
@@ -292,10 +283,10 @@ def history(
     json: Json = False,
 ) -> None:
     """Show who moved the aliases of a model, when, from where to where, and why; newest first."""
-    from xylem.admin import history_facts
 
     changes = [
-        history_facts(model, move) for move in registry_of(store).history(model, alias, limit=limit)
+        admin.history_facts(model, move)
+        for move in registry_of(store).history(model, alias, limit=limit)
     ]
     fields = ("at", "alias", "action", "from_version", "to_version", "who", "why")
     print_list(

@@ -2,18 +2,16 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 from typer import Option
 
+from xylem import base, serving, thresholds
 from xylem.base import BadData, BadParameter, TableColumns, absolute, file_path
 from xylem.cli.console import print_facts, print_json, progress
 from xylem.cli.options import RayAddress, in_panel, parse_reference
 from xylem.cli.places import opened_learning, store_at
 from xylem.serving import STDIN
-
-if TYPE_CHECKING:
-    from xylem.serving import AnswerParts, Format
 
 
 @in_panel("Answers in files")
@@ -32,7 +30,9 @@ class AnswerFiles(NamedTuple):
     form: Annotated[
         str | None,
         Option(
-            "--format", metavar="jsonl|parquet", help="Format of the files of --out; default jsonl."
+            "--format",
+            metavar="jsonl|parquet",
+            help="Format of the files of --out; default jsonl.",
         ),
     ] = None
     ray: RayAddress = None
@@ -73,8 +73,6 @@ class AnswerFiles(NamedTuple):
 
         Raises BadData at the end if some lines had no instance.
         """
-        from xylem.base import crew_of
-        from xylem.serving import answer_files
 
         assert self.out is not None
         if self.ray is not None and columns.vectors:
@@ -92,7 +90,7 @@ class AnswerFiles(NamedTuple):
             threads=threads if self.ray is None else 1,
         )
         with progress(json) as show:
-            counts = answer_files(step, file_path(data), crew_of(1, self.ray), show)
+            counts = serving.answer_files(step, file_path(data), base.crew_of(1, self.ray), show)
         version = f"{step.model}@{step.version}"
         if json:
             print_json({"version": version, "out": step.out, **counts._asdict()})
@@ -120,36 +118,36 @@ def step_of(
     columns: TableColumns,
     *,
     out: str,
-    form: "Format",
+    form: "serving.Format",
     threads: int,
-) -> "AnswerParts":
+) -> "serving.AnswerParts":
     """Return the step that writes the answers of each part of the data.
 
     Raises BadInput for a version or options that cannot be used.
     """
-    from xylem.base import read_settings
-    from xylem.serving import TUNED, AnswerParts, answers_of, denied_by, open_named, parse_options
-    from xylem.thresholds import Head
 
-    limits = read_settings().limits
-    options = parse_options(query.encode(), limits)
+    limits = base.read_settings().limits
+    options = serving.parse_options(query.encode(), limits)
     name, reference = parse_reference(model)
     model_store = store_at(store)
-    is_tuned = options.threshold == TUNED
+    is_tuned = options.threshold == serving.TUNED
     with opened_learning(store, create=False) if is_tuned else nullcontext() as learning:
-        served = open_named(model_store, name, reference, learning, is_tuned=is_tuned)
+        served = serving.open_named(model_store, name, reference, learning, is_tuned=is_tuned)
     live = served.thresholds
     tuned = None
-    answers_of(served, options, limits)  # raises for unusable options
+    serving.answers_of(served, options, limits)  # raises for unusable options
     if is_tuned:
-        tuned = live.snapshot(), Head(0, live.model, live.version, live.epoch, live.base_epoch, 0)
-    return AnswerParts(
+        tuned = (
+            live.snapshot(),
+            thresholds.Head(0, live.model, live.version, live.epoch, live.base_epoch, 0),
+        )
+    return serving.AnswerParts(
         store=str(store.absolute()),
         model=name,
         version=served.opened.manifest.version,
         digest=served.opened.manifest.digest,
         query=query,
-        denied=denied_by(model_store, name, reference),
+        denied=serving.denied_by(model_store, name, reference),
         tuned=tuned,
         columns=columns,
         limits=limits,

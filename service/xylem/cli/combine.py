@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer import Option
 
+from xylem import admin, base, workflows
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import (
     complain,
@@ -121,7 +122,6 @@ def combine(
     result is published as a version like any other. Needs the extra sklearn.
     """
     from xylem.vocabulary import CombineRequest, combine_and_publish
-    from xylem.workflows import part_trainer
 
     request = CombineRequest(
         members=[parse_reference(member) for member in parts.members],
@@ -132,7 +132,7 @@ def combine(
         first_name=parts.first_name,
         columns=table.columns(data, ranking.rerank),
         seed=seed,
-        trainer_of=part_trainer if folds else None,
+        trainer_of=workflows.part_trainer if folds else None,
         **ranking._asdict(),
     )
     with progress(json) as show:
@@ -189,16 +189,14 @@ def vocabulary(
     From then on, new concepts are found by their names. Concepts that the file does not have are
     removed. The others keep what was learnt about them; --by says what matches labels and concepts.
     """
-    from xylem.admin import ModelLearning
-    from xylem.base import opened_database, read_settings
     from xylem.vocabulary import VocabularyRequest, set_vocabulary
 
     name, reference = parse_reference(model)
     model_store = store_to_publish(store, "xylem models vocabulary")
-    with opened_database(store) as database:
-        added = ModelLearning.of_store(model_store, database, read_settings(store=store)).additions(
-            name
-        )["concepts"]
+    with base.opened_database(store) as database:
+        added = admin.ModelLearning.of_store(
+            model_store, database, base.read_settings(store=store)
+        ).additions(name)["concepts"]
     report = set_vocabulary(
         model_store, name, reference, VocabularyRequest(file, language, by, first_name, added=added)
     )

@@ -9,19 +9,20 @@ from contextlib import contextmanager, suppress
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
+import xylem_store
+from xylem import base, datasets
 from xylem.base import BadData, n_processors
 
 if TYPE_CHECKING:  # rich is imported only where a person is shown something
     from rich.console import Console
     from rich.table import Table
 
-    from xylem.base import DataReport, Dataset, OnProgress
 
 _WIDTH_PIPED = 120
 
 
 # What the command has understood of the files that it has read, in their order.
-_reports: list[DataReport] = []
+_reports: list[base.DataReport] = []
 
 
 def print_json(value: object) -> None:
@@ -130,7 +131,7 @@ def flat(facts: Mapping[str, object], prefix: str = "") -> dict[str, object]:
 _ROW_CHARACTERS = 200  # how much of the text of a row is shown
 
 
-def first_rows(dataset: Dataset, n_rows: int) -> list[dict[str, Any]]:
+def first_rows(dataset: base.Dataset, n_rows: int) -> list[dict[str, Any]]:
     """Return the first rows as they were understood: `text` or `features`, and `labels`."""
     names = dataset.names
     rows = []
@@ -149,7 +150,7 @@ def first_rows(dataset: Dataset, n_rows: int) -> list[dict[str, Any]]:
     return rows
 
 
-def print_rows(dataset: Dataset, n_rows: int) -> None:
+def print_rows(dataset: base.Dataset, n_rows: int) -> None:
     """Print the first rows as they were understood, as a table."""
     print_table(
         "The first rows as they were read",
@@ -185,24 +186,21 @@ def mebibytes(n_bytes: int) -> str:
 
 
 @contextmanager
-def progress(json: bool) -> Iterator[OnProgress]:
+def progress(json: bool) -> Iterator[base.OnProgress]:
     """Show progress bars while the block runs, on a terminal and without `json`.
 
     Yields the callback that reports progress. At the end it prints what was understood of the files
     that were read in the block; with `json` it is printed with the result.
     """
-    from xylem.datasets import collect_reports
 
     if not json:
         _announce_compilation()
-    with collect_reports() as reports:
+    with datasets.collect_reports() as reports:
         try:
             if json or not sys.stderr.isatty():  # then rich need not be imported
                 yield lambda phase, done, total: None
             else:
-                from xylem.base import progress_bar
-
-                with progress_bar(True) as show:
+                with base.progress_bar(True) as show:
                     yield show
         except BadData:
             # what was understood of a file explains why it is refused for a finding
@@ -211,7 +209,7 @@ def progress(json: bool) -> Iterator[OnProgress]:
         _show_reports(reports, json)
 
 
-def _show_reports(reports: list[DataReport], json: bool) -> None:
+def _show_reports(reports: list[base.DataReport], json: bool) -> None:
     """Print reports in two lines each, or keep them for `print_json`; complain of warnings."""
     _reports[:] = reports if json else []
     for report in reports:
@@ -229,11 +227,11 @@ def _announce_compilation() -> None:
     It compiles the kernels of answers, and ends by itself. The process that needs a kernel first
     compiles it, the other one waits for it.
     """
-    from xylem_store import cache_dir, shipped_dir
 
-    if shipped_dir() is not None or any(cache_dir().rglob("*.nbi")):
+    cache = xylem_store.cache_dir()
+    if xylem_store.shipped_dir() is not None or any(cache.rglob("*.nbi")):
         return
-    complain(f"the first run compiles the kernels, about a minute; they are kept in {cache_dir()}")
+    complain(f"the first run compiles the kernels, about a minute; they are kept in {cache}")
     if n_processors() > 1:
         nowhere = subprocess.DEVNULL
         subprocess.Popen(

@@ -2,19 +2,17 @@
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option, Typer
 
+import xylem_store
+from xylem import admin, datasets, engine
 from xylem.base import BadParameter
 from xylem.cli.aliases import Reason, cause_of, registry_of
 from xylem.cli.console import print_json, print_line
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
 from xylem.cli.places import store_at
-
-if TYPE_CHECKING:
-    from xylem.admin import Denial
-    from xylem_store import Change
 
 app = Typer(help="Denied labels: a part of `xylem models`.")
 
@@ -43,7 +41,10 @@ def deny(
     reason: Reason = "",
     url: Annotated[
         str | None,
-        Option(metavar="URL", help="Change the alias in this object store: s3://BUCKET/PREFIX."),
+        Option(
+            metavar="URL",
+            help="Change the alias in this object store: s3://BUCKET/PREFIX.",
+        ),
     ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -55,20 +56,16 @@ def deny(
     Requests that name a version by its number are not affected. --url is for servers that follow an
     object store.
     """
-    from xylem.admin import allow_again as allowing_again, denial_of, denying_known
-    from xylem.datasets import read_label_names
-    from xylem.engine import Branch
-    from xylem_store import DENIED, is_version
 
     name, alias = parse_reference(model)
-    if is_version(alias):
+    if xylem_store.is_version(alias):
         raise BadParameter(
             f"expected NAME[@ALIAS], an alias that denies labels, found version {alias}"
         )
     items = [
         *(label or ()),
-        *(() if labels is None else read_label_names(labels)),
-        *map(Branch, under or ()),
+        *(() if labels is None else datasets.read_label_names(labels)),
+        *map(engine.Branch, under or ()),
     ]
     if clear and (items or allow_again):
         raise BadParameter("--clear cannot be used with --label, --labels, --under, --allow-again")
@@ -79,26 +76,25 @@ def deny(
     model_store = store_at(store)
     # the version that an alias names in an object store was pushed from here; others may not be
     with_split = url is None
-    change: Change | None = None
+    change: xylem_store.Change | None = None
     if allow_again:
-        change = allowing_again(model_store, name, items, with_split=with_split)
+        change = admin.allow_again(model_store, name, items, with_split=with_split)
     elif items:
-        change = denying_known(model_store, name, set(items).union, with_split=with_split)
+        change = admin.denying_known(model_store, name, set(items).union, with_split=with_split)
     elif clear:
-        change = denying_known(model_store, name, set[str]().intersection)
+        change = admin.denying_known(model_store, name, set[str]().intersection)
     if url is None:
         if change is not None:
-            registry_of(store).change(name, alias, DENIED, change, cause_of(reason))
+            registry_of(store).change(name, alias, xylem_store.DENIED, change, cause_of(reason))
         document = model_store.alias(name, alias)
     else:
-        from xylem.admin import RemoteStore
         from xylem.cli.remote import alias_there
 
-        remote = RemoteStore(url)
+        remote = admin.RemoteStore(url)
         document = alias_there(remote, name, alias)
         if change is not None:
             document = remote.change(name, {alias: change}).aliases[alias]
-    print_denial(denial_of(model_store, name, alias, document), json)
+    print_denial(admin.denial_of(model_store, name, alias, document), json)
 
 
 def describe_denial(labels: Collection[str]) -> str:
@@ -106,10 +102,10 @@ def describe_denial(labels: Collection[str]) -> str:
     return f", {len(labels):,} labels denied" if labels else ""
 
 
-def print_denial(denial: "Denial", json: bool) -> None:
+def print_denial(denial: "admin.Denial", json: bool) -> None:
     """Print the labels that an alias denies."""
     if json:
-        print_json(denial._asdict())
+        print_json(denial.model_dump())
         return
     n_labels = len(denial.labels)
     n_unknown = len(denial.unknown)

@@ -5,6 +5,7 @@ from typing import Annotated, NamedTuple
 
 from typer import Option
 
+from xylem import workflows
 from xylem.base import file_path, load_extra, n_threads
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import print_facts, print_json, print_result, print_table, progress
@@ -60,10 +61,9 @@ def extend(
     For versions of label-tree, ovr, plt with the batch solver, and softmax trees. New labels get
     ids after the old ones. Nothing else changes: calibration and tuned thresholds stay.
     """
-    from xylem.workflows import TrainRequest, extend_and_publish
 
     rows = learnt_rows.rows or []
-    request = TrainRequest(
+    request = workflows.TrainRequest(
         trainer="",
         data=learnt_rows.data,
         valid=learnt_rows.valid,
@@ -76,7 +76,9 @@ def extend(
     )
     model_store = store_to_publish(store, "xylem extend")
     with progress(json) as show:
-        report = extend_and_publish(model_store, parse_reference(model).name, request, show)
+        report = workflows.extend_and_publish(
+            model_store, parse_reference(model).name, request, show
+        )
     make_latest(model_store, report)
     print_report(report, store, json)
 
@@ -97,12 +99,11 @@ def calibrate(
     at each score, before and after. For the table after, each half of the rows is measured with a
     map that was fitted to the other half.
     """
-    from xylem.workflows import calibrate_and_publish
 
     columns = table.columns(data)
     name, reference = parse_reference(model)
     with progress(json) as show:
-        facts = calibrate_and_publish(
+        facts = workflows.calibrate_and_publish(
             store_to_publish(store, "xylem calibrate"),
             name,
             reference,

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
+import xylem_store
 from xylem.base import load_extra
 from xylem.cli.console import mebibytes, print_list, print_result, print_summary
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir
@@ -69,12 +70,11 @@ def list_encoders(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 @app.command()
 def show(name: EncoderName, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Show an encoder, after checking its files."""
-    from xylem_store import read_json_array
 
     encoders = store_at(store).encoders
     facts = {
         **_facts(encoders.info(name)),
-        **read_json_array(encoders.open(name).by_name, "encoder/config"),
+        **xylem_store.read_json_array(encoders.open(name).by_name, "encoder/config"),
     }
     print_summary(json, facts, f"encoder {name}", {**facts, "bytes": mebibytes(facts["bytes"])})
 

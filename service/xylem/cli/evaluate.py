@@ -1,10 +1,12 @@
 """`xylem evaluate` and `compare`: figures of versions on a labelled file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
+import xylem_store
+from xylem import serving, thresholds, workflows
 from xylem.base import BadParameter, load_extra, n_threads, opened_database
 from xylem.cli.console import print_facts, print_json, print_line, print_table, progress
 from xylem.cli.options import (
@@ -20,10 +22,6 @@ from xylem.cli.options import (
     parse_reference,
 )
 from xylem.cli.places import open_model, store_at
-
-if TYPE_CHECKING:
-    from xylem.thresholds import Tuned
-    from xylem_store import Model as OpenedModel
 
 
 class ReportFiles(NamedTuple):
@@ -82,14 +80,6 @@ def evaluate(
     near misses are labels that are not true, but directly above or below a true one, or beside it.
     """
     from xylem.evaluation import empty_convention
-    from xylem.serving import open_named
-    from xylem.workflows import (
-        check_table_file,
-        evaluate_rows,
-        label_lines,
-        read_labelled,
-        write_label_table,
-    )
 
     columns = table.columns(data)
     per_label, report = files
@@ -100,18 +90,18 @@ def evaluate(
         version += f", the first {trees} of {opened_model.manifest.n_trees} trees"
         opened_model = _first_trees(opened_model, trees)
     if per_label is not None:
-        check_table_file(per_label)
+        workflows.check_table_file(per_label)
     charts = None
     if report is not None:
         charts = load_extra("report")
         charts.make_directory(report)
     tuned = tuned_of(store, opened_model)
-    served = open_named(store_at(store), *parse_reference(model))
+    served = serving.open_named(store_at(store), *parse_reference(model))
     facts = served.info.current
     with progress(json) as show:
-        evaluation = evaluate_rows(
+        evaluation = workflows.evaluate_rows(
             opened_model,
-            read_labelled(opened_model, data, show, columns),
+            workflows.read_labelled(opened_model, data, show, columns),
             n_threads(threads),
             show,
             tuned=tuned,
@@ -123,7 +113,9 @@ def evaluate(
         )
     paths: dict[str, str] = {}
     if per_label is not None:
-        write_label_table(per_label, label_lines(opened_model.labels, evaluation))
+        workflows.write_label_table(
+            per_label, workflows.label_lines(opened_model.labels, evaluation)
+        )
         paths["per_label"] = str(per_label)
     if charts is not None:
         paths["report"] = str(
@@ -139,11 +131,10 @@ def evaluate(
         print_line(f"{file} written")
 
 
-def _first_trees(model: "OpenedModel", n_trees: int) -> "OpenedModel":
+def _first_trees(model: "xylem_store.Model", n_trees: int) -> "xylem_store.Model":
     """Return the model with its first `n_trees` trees only. Raises BadParameter."""
-    from xylem_store import COMBINED, first_trees
 
-    if model.manifest.kind == COMBINED:
+    if model.manifest.kind == xylem_store.COMBINED:
         raise BadParameter(
             f"--trees: expected a version of trees, found {model.manifest.full_name}, a combined "
             "one"
@@ -153,12 +144,10 @@ def _first_trees(model: "OpenedModel", n_trees: int) -> "OpenedModel":
             f"--trees: expected 1 to {model.manifest.n_trees}, the trees of the model, "
             f"found {n_trees}"
         )
-    return first_trees(model, n_trees)
+    return xylem_store.first_trees(model, n_trees)
 
 
 def _print_report(title: str, report: dict[str, Any]) -> None:
-    from xylem.workflows import list_unknown
-
     figures_by_metric = {
         metric: [report[f"{metric}@{k}"] for k in _CUTS]
         for metric in _RANKINGS
@@ -185,7 +174,7 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
         else f"at threshold {report['threshold']}"
     )
     error = report["calibration_error"]
-    unknown = list_unknown(report)
+    unknown = workflows.list_unknown(report)
     print_facts(
         "",
         {
@@ -211,12 +200,11 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
     )
 
 
-def tuned_of(store: Path, model: "OpenedModel") -> "Tuned | None":
+def tuned_of(store: Path, model: "xylem_store.Model") -> "thresholds.Tuned | None":
     """Return the stored thresholds of a version; None if there are none."""
-    from xylem.thresholds import ThresholdDatabase
 
     with opened_database(store) as database:
-        return ThresholdDatabase(database).load(
+        return thresholds.ThresholdDatabase(database).load(
             model.manifest.model, model.manifest.version, model.manifest.digest
         )
 
@@ -243,9 +231,8 @@ def compare(
     are tuned.
     """
     from xylem.evaluation import empty_convention
-    from xylem.workflows import CompareRequest, Contender, compare as compare_versions
 
-    request = CompareRequest(
+    request = workflows.CompareRequest(
         data=data,
         empty=empty_convention(empty_labels, "--empty-labels"),
         resamples=resamples,
@@ -254,9 +241,11 @@ def compare(
         columns=table.columns(data),
     )
     models = [open_model(store, text) for text in (a, b)]
-    contenders = [Contender(opened_model, tuned_of(store, opened_model)) for opened_model in models]
+    contenders = [
+        workflows.Contender(opened_model, tuned_of(store, opened_model)) for opened_model in models
+    ]
     with progress(json) as show:
-        report = compare_versions(contenders[0], contenders[1], request, show)
+        report = workflows.compare(contenders[0], contenders[1], request, show)
     if json:
         print_json(report)
     else:

@@ -9,11 +9,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Context, Option, Typer
 from typer.core import TyperGroup
 
+from xylem import base, datasets, serving, thresholds
 from xylem.base import BadData, BadInput, Unavailable
 from xylem.cli.console import (
     print_facts,
@@ -34,10 +35,6 @@ from xylem.cli.places import (
     store_at,
 )
 from xylem.serving import STDIN, blocks_of, opened
-
-if TYPE_CHECKING:
-    from xylem.base import Database, Limits, Settings
-    from xylem.serving import ServedVersion, StoredRows
 
 
 class SendsByDefault(TyperGroup):
@@ -87,10 +84,8 @@ def send(
     whole. Events that were not counted are listed by reason, the first ones with their lines. The
     exit status is 2 if some were rejected.
     """
-    from xylem.base import read_settings
-    from xylem.serving import value_of
 
-    limits = read_settings().limits
+    limits = base.read_settings().limits
     tally = _Tally()
     sender = (
         _to_database(model, place.store, limits)
@@ -100,7 +95,7 @@ def send(
     try:
         with opened(data) as source, progress(json or data == STDIN) as show, sender as send:
             for block in blocks_of(source, limits.line_bytes_max, EVENTS_A_BLOCK):
-                values = [value_of(line, limits) for line in block.lines]
+                values = [serving.value_of(line, limits) for line in block.lines]
                 for number, verdict in enumerate(send(values), block.first):
                     tally.add(number, verdict)
                 show("feedback", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
@@ -135,11 +130,9 @@ def export_rows(
     with opened_place(context, place, _local_rows) as rows:
         n_bytes = rows.export_feedback_rows(model, file, days)
     if n_bytes:
-        from xylem.datasets import read_dataset
-
         # rows of ids of features are no lines that a training reads
         with progress(json), suppress(BadData):
-            read_dataset(file)
+            datasets.read_dataset(file)
     print_result(
         json,
         f"rows of {model} -> {file} ({n_bytes} bytes)",
@@ -214,11 +207,10 @@ def delete_rows(
     print_result(json, f"{answer['deleted']} rows of {model} deleted", **answer)
 
 
-def _local_rows(database: Database, settings: Settings) -> StoredRows:
-    from xylem.serving import StoredRows
-    from xylem.thresholds import FeedbackRows
-
-    return StoredRows(store_at(settings.store), FeedbackRows(database, settings), settings.limits)
+def _local_rows(database: base.Database, settings: base.Settings) -> serving.StoredRows:
+    return serving.StoredRows(
+        store_at(settings.store), thresholds.FeedbackRows(database, settings), settings.limits
+    )
 
 
 class _Tally:
@@ -264,7 +256,7 @@ class _Tally:
 
 
 @contextmanager
-def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterator[Send]:
+def _to_server(model: str, url: str, key: str | None, limits: base.Limits) -> Iterator[Send]:
     """Yield the function that sends events to a server, with the retries of the client.
 
     Raises as `connect_server`.
@@ -288,26 +280,25 @@ def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterato
         yield send
 
 
-def _fault_of(value: Any, limits: Limits) -> Mapping[str, Any] | None:
+def _fault_of(value: Any, limits: base.Limits) -> Mapping[str, Any] | None:
     """Return the verdict on a value that is not an event with an id; None for such an event.
 
     Without an id an event would count again when the file is sent again.
     """
-    from xylem.serving import FeedbackEvent, refused, validated
 
     if isinstance(value, dict) and "event_id" in value:
         return None
     try:
         if isinstance(value, BadInput):
             raise value
-        validated(value, FeedbackEvent, limits)
+        serving.validated(value, serving.FeedbackEvent, limits)
     except BadInput as error:
-        return refused(None, error)
+        return serving.refused(None, error)
     return None
 
 
 @contextmanager
-def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
+def _to_database(model: str, store: Path, limits: base.Limits) -> Iterator[Send]:
     """Yield the function that counts events in the database of the store.
 
     Servers that share the database follow. Events are counted as a server does: those with an
@@ -316,21 +307,19 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     """
     import asyncio
 
-    from xylem.serving import FeedbackDesk, open_version
-
     opened_model = open_model(store, model)
     with opened_learning(store, create=True) as learning, asyncio.Runner() as runner:
         assert learning is not None
-        served = open_version(opened_model, learning)
+        served = serving.open_version(opened_model, learning)
         home = store_at(store)
 
         @lru_cache(VERSIONS_MAX)
-        def opened_version(name: str, ref: str) -> ServedVersion:
-            return open_version(home.open(name, ref), learning)
+        def opened_version(name: str, ref: str) -> serving.ServedVersion:
+            return serving.open_version(home.open(name, ref), learning)
 
-        async def find(name: str, ref: str) -> ServedVersion:
+        async def find(name: str, ref: str) -> serving.ServedVersion:
             return opened_version(name, ref)
 
-        with closing(FeedbackDesk(find, learning, limits, lambda *counted: None)) as desk:
+        with closing(serving.FeedbackDesk(find, learning, limits, lambda *counted: None)) as desk:
             sender = "" if learning.rows.is_on else None
             yield lambda values: runner.run(desk.count_values(values, served, sender=sender))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from typer import Argument
 
+from xylem import datasets
 from xylem.base import file_path
 from xylem.cli.console import first_rows, print_json, print_line, print_rows, progress
 from xylem.cli.options import FORMATS, Json, Table, grouped
@@ -25,10 +26,9 @@ def inspect(
 
     It also prints the command that trains on the file, with the options that were guessed.
     """
-    from xylem.datasets import read_dataset
 
     with progress(json) as show:
-        dataset = read_dataset(
+        dataset = datasets.read_dataset(
             file,
             columns=table.columns(file),
             on_progress=lambda done, total: show("read", done, total),

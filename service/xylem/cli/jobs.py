@@ -2,16 +2,14 @@
 
 from dataclasses import asdict
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Context, Option, Typer, echo
 
+from xylem import admin, base
 from xylem.cli.console import flat, print_json, print_list, print_summary
 from xylem.cli.options import Json, grouped
 from xylem.cli.places import Place, opened_place
-
-if TYPE_CHECKING:
-    from xylem.base import Database, Settings
 
 app = Typer(
     help="Jobs: training, threshold tuning and batches; of the store, or with --url of a server.",
@@ -21,11 +19,10 @@ app = Typer(
 Id = Annotated[str, Argument(metavar="ID", help="The id of a job, as `xylem jobs list` shows it.")]
 
 
-def _local(database: "Database", settings: "Settings") -> Any:
+def _local(database: "base.Database", settings: "base.Settings") -> Any:
     """Return the functions for the jobs of a database, by the client's names for them."""
-    from xylem.admin import Jobs
 
-    store_jobs = Jobs(database, settings)
+    store_jobs = admin.Jobs(database, settings)
     return SimpleNamespace(
         jobs=store_jobs.list,
         job=store_jobs.get,

@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Context, Option, Typer, echo
 
+from xylem import base
 from xylem.base import BadParameter, ready_database
 from xylem.cli.console import cell, print_json, print_line, print_list, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir, grouped
 from xylem.cli.places import Place, opened_place, store_at, user_name
-
-if TYPE_CHECKING:
-    from xylem.base import AccessKeys, Database, Settings
 
 app = Typer(help="Keys of the service: who may predict, send feedback, read metrics, administer.")
 
@@ -36,11 +34,9 @@ _DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 
 
 @contextmanager
-def _opened_keys(store: Path) -> "Iterator[tuple[AccessKeys, Database]]":
-    from xylem.base import AccessKeys
-
+def _opened_keys(store: Path) -> "Iterator[tuple[base.AccessKeys, base.Database]]":
     with ready_database(store) as database:
-        yield AccessKeys(database), database
+        yield base.AccessKeys(database), database
 
 
 class TermsOfKey(NamedTuple):
@@ -98,12 +94,9 @@ def create(
     A key with the scope admin opens everything, with --model everything of these models. Servers
     that share the database know it within two seconds.
     """
-    from xylem.base import parse_scopes
-
     lifetime = seconds_of("--expires", expires)
-    scopes = parse_scopes(scope or [])
     with _opened_keys(store) as (keys, database):
-        new_key = keys.create(name, scopes, lifetime, **terms._asdict())
+        new_key = keys.create(name, scope or [], lifetime, **terms._asdict())
         _note(database, "keys.create", new_key.key.id)
     _print_made(new_key.facts(_models_of(store)), json)
 
@@ -152,10 +145,8 @@ def usage(
     )
 
 
-def _local_usage(database: "Database", settings: "Settings") -> Any:
-    from xylem.base import KeyRing
-
-    return SimpleNamespace(usage=KeyRing(database, settings).usage.read)
+def _local_usage(database: "base.Database", settings: "base.Settings") -> Any:
+    return SimpleNamespace(usage=base.KeyRing(database, settings).usage.read)
 
 
 @app.command()
@@ -208,10 +199,8 @@ def _models_of(store: Path) -> list[str]:
     return [info.name for info in store_at(store).models()]
 
 
-def _note(database: "Database", action: str, target: str) -> None:
-    from xylem.base import AuditLog, Principal
-
-    AuditLog(database).append(Principal("", user_name()), action, target)
+def _note(database: "base.Database", action: str, target: str) -> None:
+    base.AuditLog(database).append(base.Principal("", user_name()), action, target)
 
 
 def _print_made(facts: dict[str, Any], json: bool) -> None:

@@ -1,10 +1,12 @@
 """`xylem models label-info`, `explain` and `tree`: what is known about labels."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
+import xylem_store
+from xylem import engine, serving, trainers, vocabulary, workflows
 from xylem.base import BadInput, BadParameter
 from xylem.cli.console import (
     complain,
@@ -17,11 +19,6 @@ from xylem.cli.console import (
 )
 from xylem.cli.options import DEFAULT_STORE, Json, Model, ModelName, StoreDir
 from xylem.cli.places import open_model, store_at
-
-if TYPE_CHECKING:
-    from xylem.workflows import Attached
-    from xylem_store import LabelInfo
-
 
 app = Typer(help="Labels of a version: a part of `xylem models`.")
 
@@ -50,11 +47,10 @@ FirstName = Annotated[
 
 def read_vocabulary(
     file: Path, by: str = BY_URI, language: str | None = None, *, first_name: bool = False
-) -> "LabelInfo":
+) -> "xylem_store.LabelInfo":
     """Read a vocabulary as label info, and complain of what is doubtful in it."""
-    from xylem.vocabulary import read_label_info
 
-    return read_label_info(
+    return vocabulary.read_label_info(
         file,
         by,
         language,
@@ -90,7 +86,6 @@ def label_info(
 
     Label info belongs to the model and all its versions. Running servers follow without a restart.
     """
-    from xylem.workflows import attach_label_info, attached_info
 
     model_store = store_at(store)
     if remove:
@@ -106,7 +101,7 @@ def label_info(
     elif file is not None:
         model_store.resolve(model)  # before a long file is read
         _print(
-            attach_label_info(
+            workflows.attach_label_info(
                 model_store, model, read_vocabulary(file, by, language, first_name=first_name)
             ),
             json,
@@ -118,10 +113,10 @@ def label_info(
             raise BadInput(
                 f"{model}: expected label info, found none: xylem models label-info {model} FILE"
             )
-        _print(attached_info(model_store, model, info), json)
+        _print(workflows.attached_info(model_store, model, info), json)
 
 
-def _print(info: "Attached", json: bool) -> None:
+def _print(info: "workflows.Attached", json: bool) -> None:
     facts = info._asdict()
     print_summary(
         json,
@@ -148,17 +143,15 @@ def explain(
     leaf's siblings. With several trees the weights are means. A weight above 0 speaks for the
     label, one below 0 against it.
     """
-    from xylem.engine import label_ids
-    from xylem.serving import label_features
 
     opened_model = open_model(store, model)
-    ids, _ = label_ids(
+    ids, _ = engine.label_ids(
         opened_model.labels,
         [label],
         lambda _: "--label",
         store_at(store).label_info(opened_model.manifest.model),
     )
-    explanation = label_features(opened_model, int(ids[0]), top)
+    explanation = serving.label_features(opened_model, int(ids[0]), top)
     if json:
         print_json(explanation)
         return
@@ -208,9 +201,6 @@ def tree(
     """Show the nodes of a label tree: the number of labels of each, and the most frequent ones."""
     import numpy as np
 
-    from xylem.trainers import tree_labels
-    from xylem_store import name_of
-
     opened_model = open_model(store, model)
     n_trees = opened_model.ensemble.label_leaf.shape[0]
     kind = opened_model.manifest.kind
@@ -221,7 +211,7 @@ def tree(
         )
     if number >= n_trees:
         raise BadParameter(f"--tree: expected a number from 0 to {n_trees - 1}, found {number}")
-    nodes = tree_labels(
+    nodes = trainers.tree_labels(
         opened_model.ensemble,
         opened_model.arrays.get(
             "labels/counts", np.zeros(opened_model.manifest.n_labels, np.int64)
@@ -231,7 +221,8 @@ def tree(
         n_labels=labels,
     )
     label_names = [
-        [name_of(opened_model.labels, int(label)) for label in node.labels] for node in nodes
+        [xylem_store.name_of(opened_model.labels, int(label)) for label in node.labels]
+        for node in nodes
     ]
     if json:
         print_json(

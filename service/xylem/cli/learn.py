@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer import Option
 
+from xylem import admin, base, thresholds, workflows
 from xylem.base import BadParameter, n_threads, opened_database
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.combine import Language
@@ -34,11 +35,6 @@ from xylem.cli.options import (
 from xylem.cli.places import Place, opened_place
 from xylem.cli.schedules import local_schedules
 from xylem_store import LATEST
-
-if TYPE_CHECKING:
-    from xylem.admin import ModelLearning
-    from xylem.base import Database, Settings
-    from xylem.workflows import Recipe
 
 app = typer.Typer(help="Recipes: a part of `xylem models`.")
 
@@ -94,21 +90,17 @@ def learn(
     tenth of the documents is always held out, to measure the old version and the new one. Needs the
     extra sklearn.
     """
-    from xylem.admin import ModelLearning
-    from xylem.base import read_settings
-    from xylem.thresholds import ThresholdDatabase
-    from xylem.workflows import LearnRequest, Recipe, learn_and_publish
 
-    settings = read_settings(store=store)
+    settings = base.read_settings(store=store)
     model_store = store_to_publish(store, "xylem learn")
     model_store.prepare()
     with opened_database(store, create=True) as database, progress(json) as show:
-        learning = ModelLearning.of_store(model_store, database, settings)
+        learning = admin.ModelLearning.of_store(model_store, database, settings)
         if (new_recipe := _recipe_of(sources, table, parameters)) is not None:
             learning.schedules.set_recipe(model, new_recipe.model_dump(mode="json"))
-        recipe = Recipe.from_json(learning.schedules.recipe(model)["recipe"])
+        recipe = workflows.Recipe.from_json(learning.schedules.recipe(model)["recipe"])
         span = learning.rows.span(model, recipe.feedback_days)
-        request = LearnRequest(
+        request = workflows.LearnRequest(
             recipe=recipe,
             files={name: (settings.data_dir or Path()) / name for name in recipe.files},
             feedback=list(learning.rows.lines(span)),
@@ -116,22 +108,24 @@ def learn(
             threads=n_threads(threads),
             **learning.additions(model),
         )
-        report = learn_and_publish(model_store, model, request, ThresholdDatabase(database), show)
+        report = workflows.learn_and_publish(
+            model_store, model, request, thresholds.ThresholdDatabase(database), show
+        )
     if json:
         print_json(report)
         return
     _print(report, store)
 
 
-def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> "Recipe | None":
+def _recipe_of(
+    sources: Sources, table: Table, parameters: list[str] | None
+) -> "workflows.Recipe | None":
     """Return the recipe of the options or of a file; None if there are neither."""
-    from xylem.base import scalar_of, split_items
-    from xylem.workflows import Recipe
 
     if sources.recipe is not None:
         if (sources, table) != (Sources(recipe=sources.recipe), Table()) or parameters:
             raise BadParameter("--recipe cannot be used with options that a recipe has")
-        return Recipe.read(sources.recipe)
+        return workflows.Recipe.read(sources.recipe)
     if sources.vocabulary is None or not sources.data:
         if (sources, table) != (Sources(), Table()) or parameters:
             raise BadParameter(
@@ -139,7 +133,7 @@ def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> 
                 "options of a recipe: xylem models recipe NAME --set FILE changes one"
             )
         return None
-    return Recipe.from_json(
+    return workflows.Recipe.from_json(
         {
             "vocabulary": str(sources.vocabulary.resolve()),
             "language": sources.language,
@@ -152,7 +146,8 @@ def _recipe_of(sources: Sources, table: Table, parameters: list[str] | None) -> 
             ],
             "reading": {name: value for name, value in table._asdict().items() if value},
             "parameters": {
-                name: scalar_of(text) for name, text in split_items(parameters or ()).items()
+                name: base.scalar_of(text)
+                for name, text in base.split_items(parameters or ()).items()
             },
             "feedback_weight": sources.feedback_weight,
         }
@@ -210,13 +205,12 @@ def recipe(
     json: Json = False,
 ) -> None:
     """Show the recipe of a model, or replace it; the next run of xylem learn repeats it."""
-    from xylem.workflows import Recipe
 
     with opened_place(context, place, local_schedules, create=file is not None) as schedules:
         if file is not None:
-            schedules.set_recipe(model, Recipe.read(file).model_dump(mode="json"))
+            schedules.set_recipe(model, workflows.Recipe.read(file).model_dump(mode="json"))
         facts = schedules.recipe(model)
-    print_result(json, Recipe.from_json(facts["recipe"]).as_toml.rstrip(), **facts)
+    print_result(json, workflows.Recipe.from_json(facts["recipe"]).as_toml.rstrip(), **facts)
 
 
 @app.command()
@@ -281,13 +275,12 @@ def concepts(
     )
 
 
-def _local_learning(database: "Database", settings: "Settings") -> "ModelLearning":
+def _local_learning(database: "base.Database", settings: "base.Settings") -> "admin.ModelLearning":
     """Return how the models of a store learn; versions with another concept are published here."""
-    from xylem.admin import ModelLearning
     from xylem.vocabulary import VocabularyRequest, set_vocabulary
 
     store = store_to_publish(settings.store, "xylem models concepts")
-    learning = ModelLearning.of_store(store, database, settings)
+    learning = admin.ModelLearning.of_store(store, database, settings)
 
     def publish(model: str, recipe: Mapping[str, Any]) -> None:
         set_vocabulary(

@@ -5,10 +5,11 @@ Commands that move aliases or delete are in `aliases`.
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
+import xylem_store
 from xylem.base import BadInput, BadParameter, load_extra, unfinished
 from xylem.cli.aliases import describe_split, store_to_publish
 from xylem.cli.console import (
@@ -26,9 +27,6 @@ from xylem.cli.denied import describe_denial
 from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 from xylem.cli.places import store_at
 
-if TYPE_CHECKING:
-    from xylem_store import Manifest, ModelInfo
-
 app = Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
 
 
@@ -44,7 +42,7 @@ def list_models(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     )
 
 
-def _listed(info: "ModelInfo") -> dict[str, object]:
+def _listed(info: "xylem_store.ModelInfo") -> dict[str, object]:
     return {
         "name": info.name,
         "versions": list(info.versions),
@@ -64,7 +62,7 @@ def _listed(info: "ModelInfo") -> dict[str, object]:
     }
 
 
-def _row(info: "ModelInfo") -> tuple[str, str, str]:
+def _row(info: "xylem_store.ModelInfo") -> tuple[str, str, str]:
     aliases = [
         f"{name} -> {alias.version}{describe_split(alias)}{describe_denial(alias.denied)}"
         for name, alias in sorted(info.documents.items())
@@ -74,7 +72,7 @@ def _row(info: "ModelInfo") -> tuple[str, str, str]:
     return info.name, ", ".join(map(str, info.versions)), ", ".join(aliases)
 
 
-def manifest_facts(manifest: "Manifest") -> dict[str, Any]:
+def manifest_facts(manifest: "xylem_store.Manifest") -> dict[str, Any]:
     """Return a manifest as a JSON object, without its list of arrays."""
     facts = dataclasses.asdict(manifest)
     del facts["arrays"]
@@ -91,17 +89,18 @@ def manifest_facts(manifest: "Manifest") -> dict[str, Any]:
 @app.command()
 def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Show what a version is, and where it comes from."""
-    from xylem_store import is_version, read_origin, read_report
 
     model_store = store_at(store)
     name, reference = parse_reference(model)
     manifest = model_store.manifest(name, model_store.resolve(name, reference))
     facts = manifest_facts(manifest)
     arrays = model_store.open(name, manifest.version, verify=False).arrays
-    report = read_report(arrays)
-    origin = read_origin(arrays)
+    report = xylem_store.read_report(arrays)
+    origin = xylem_store.read_origin(arrays)
     denied = (
-        {} if is_version(reference) else {"denied": list(model_store.alias(name, reference).denied)}
+        {}
+        if xylem_store.is_version(reference)
+        else {"denied": list(model_store.alias(name, reference).denied)}
     )
     if json:
         print_json({**facts, **denied, "origin": origin, "report": report})
@@ -124,7 +123,6 @@ def draw(
     json: Json = False,
 ) -> None:
     """Draw a version's report: criteria and error against splits, or the features of each depth."""
-    from xylem_store import read_report
 
     charts = load_extra("report")
     model_store = store_at(store)
@@ -133,7 +131,7 @@ def draw(
     files = [
         str(file)
         for file in charts.draw_report(
-            read_report(model_store.open(name, version, verify=False).arrays),
+            xylem_store.read_report(model_store.open(name, version, verify=False).arrays),
             f"{name}@{version}",
             out,
         )

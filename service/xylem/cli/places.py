@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Context, Option
 
+import xylem_store
+from xylem import base, serving
 from xylem.base import BadInput, BadParameter, Unavailable, is_there, opened_database
 from xylem.cli.options import DEFAULT_STORE, StoreDir, in_panel, parse_reference
 
 if TYPE_CHECKING:
-    from xylem.base import Database, Settings
     from xylem.client import Client
-    from xylem.serving import OnlineLearning
-    from xylem_store import Model, Store
 
 
 KEY_VARIABLE = "XYLEM_KEY"
@@ -40,14 +39,13 @@ class Place(NamedTuple):
     ] = None
 
 
-def store_at(path: Path) -> "Store":
+def store_at(path: Path) -> "xylem_store.Store":
     """Return the store of a directory, which need not exist."""
-    from xylem.serving import store_of
 
-    return store_of(path)
+    return serving.store_of(path)
 
 
-def open_model(store: Path, model: str) -> "Model":
+def open_model(store: Path, model: str) -> "xylem_store.Model":
     """Return the opened version for NAME[@VERSION]. Raises BadParameter, StoreError."""
     return store_at(store).open(*parse_reference(model))
 
@@ -107,22 +105,20 @@ def connect_server(url: str, key: str | None) -> "Iterator[Client]":
 
 
 @contextmanager
-def opened_learning(store: Path, *, create: bool) -> "Iterator[OnlineLearning | None]":
+def opened_learning(store: Path, *, create: bool) -> "Iterator[serving.OnlineLearning | None]":
     """Yield the part that learns from feedback and signs prediction ids.
 
     It is None if there is no database, unless `create`. It logs nothing: the command reports its
     errors. Raises BadParameter as `opened_database` does.
     """
-    from xylem.base import configure, read_settings
 
-    settings = read_settings(store=store)
+    settings = base.read_settings(store=store)
     if not create and not is_there(store, settings.database_url):
         yield None
         return
-    from xylem.serving import OnlineLearning
 
-    configure("critical")
-    learning = OnlineLearning(settings)
+    base.configure("critical")
+    learning = serving.OnlineLearning(settings)
     try:
         yield learning
     finally:
@@ -133,7 +129,7 @@ def opened_learning(store: Path, *, create: bool) -> "Iterator[OnlineLearning | 
 def opened_place(
     context: Context,
     place: Place,
-    local: "Callable[[Database, Settings], Any]",
+    local: "Callable[[base.Database, base.Settings], Any]",
     *,
     create: bool = False,
 ) -> Iterator[Any]:
@@ -149,10 +145,9 @@ def opened_place(
         with connect_server(place.url, read_key(place.key_file)) as client:
             yield client
         return
-    from xylem.base import read_settings
 
     with opened_database(place.store, create=create) as database:
-        yield local(database, read_settings(store=place.store))
+        yield local(database, base.read_settings(store=place.store))
 
 
 def user_name() -> str:

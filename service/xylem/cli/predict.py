@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
 from orjson import dumps, loads
 from typer import Argument, Context, Option
 
+from xylem import base, datasets, serving
 from xylem.base import (
     DEFAULT_COLUMNS,
     BadData,
@@ -52,11 +53,6 @@ from xylem.cli.places import (
     store_at,
 )
 from xylem.serving import STDIN, Source, blocks_of, in_order, opened, source_of
-
-if TYPE_CHECKING:
-    from xylem.base import Limits
-    from xylem.serving import Answered, LineBlock
-
 
 Instances = Annotated[
     str,
@@ -249,7 +245,7 @@ def predict(
 
 
 # A function that answers the lines of a source, in blocks, in their order.
-Answers = Callable[[Source], Iterator["Answered"]]
+Answers = Callable[[Source], Iterator["serving.Answered"]]
 
 
 def _print_answers(
@@ -287,7 +283,7 @@ def _write(lines: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
+def _print_text(answered: Iterator[serving.Answered], as_it_is: bool) -> None:
     """Show the labels of a text as a table, or the answer as it is.
 
     Raises BadData if the answer is an error.
@@ -320,9 +316,8 @@ class ResultFiles:
 
         Raises BadData, BadParameter.
         """
-        from xylem.datasets import CorpusDirectory
 
-        documents = [directory / name for name in CorpusDirectory(directory).names]
+        documents = [directory / name for name in datasets.CorpusDirectory(directory).names]
         files = [document.with_suffix(RESULTS) for document in documents]
         if not force and (existing := [file for file in files if file.exists()]):
             raise BadParameter(
@@ -355,9 +350,8 @@ def _names_of(data: str) -> list[str]:
     path = file_path(data)
     if data == STDIN or path.is_file() or _is_corpus(path):
         return [data]
-    from xylem.datasets import find_files  # it also imports kernels
 
-    return [str(file.path) for file in find_files(path)]
+    return [str(file.path) for file in datasets.find_files(path)]
 
 
 def _is_corpus(path: Path) -> bool:
@@ -367,9 +361,8 @@ def _is_corpus(path: Path) -> bool:
     """
     if not is_directory(path):
         return False
-    from xylem.datasets import CorpusDirectory, open_data
 
-    return isinstance(open_data(path), CorpusDirectory)
+    return isinstance(datasets.open_data(path), datasets.CorpusDirectory)
 
 
 def _query(options: dict[str, Any]) -> str:
@@ -390,30 +383,24 @@ def _by_store(
 
     is_named  whether labels have names if the model has label info, also if none are requested
     """
-    from xylem.base import read_settings
-    from xylem.serving import (
-        TUNED,
-        answers_of,
-        languages_of,
-        open_named,
-        parse_options,
-    )
 
-    limits = read_settings().limits
-    options = parse_options(_query(request_options).encode(), limits)
-    is_tuned = options.threshold == TUNED
+    limits = base.read_settings().limits
+    options = serving.parse_options(_query(request_options).encode(), limits)
+    is_tuned = options.threshold == serving.TUNED
     with opened_learning(store, create=False) as learning:
-        served = open_named(store_at(store), *parse_reference(model), learning, is_tuned=is_tuned)
+        served = serving.open_named(
+            store_at(store), *parse_reference(model), learning, is_tuned=is_tuned
+        )
         if learning is not None and learning.follower.fault and not is_tuned:
             complain(
                 f"feedback to these predictions will not be accepted: {learning.follower.fault}"
             )
-        languages, language = languages_of(served.info.current)
+        languages, language = serving.languages_of(served.info.current)
         if is_named and languages and options.language is None:
             options = options.model_copy(update={"language": language})
         yield partial(
             _by_threads,
-            answer=answers_of(served, options, limits),
+            answer=serving.answers_of(served, options, limits),
             threads=threads,
             limits=limits,
             rows_max=options.block_rows(limits),
@@ -422,11 +409,11 @@ def _by_store(
 
 def _by_threads(
     source: Source,
-    answer: Callable[[LineBlock], Answered],
+    answer: Callable[[serving.LineBlock], serving.Answered],
     threads: int,
-    limits: Limits,
+    limits: base.Limits,
     rows_max: int,
-) -> Iterator[Answered]:
+) -> Iterator[serving.Answered]:
     return in_order(
         blocks_of(source, limits.line_bytes_max, rows_max), answer, threads, source.waiting()
     )
@@ -438,15 +425,13 @@ _ERROR = b'"error":{'
 
 def _by_server(
     url: str, key: str | None, model: Reference, options: dict[str, Any], source: Source
-) -> Iterator[Answered]:
+) -> Iterator[serving.Answered]:
     """Yield the answers of a server to the lines of a source, in their order, as they come.
 
     Raises BadInput if the server refuses, BadParameter, Unavailable.
     """
-    from xylem.base import read_settings
-    from xylem.serving import Answered
 
-    limits = read_settings().limits
+    limits = base.read_settings().limits
     line_blocks = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
     long_lines: list[int] = []
     number = int(model.version) if model.version.isdecimal() else None
@@ -463,10 +448,12 @@ def _by_server(
             lines = _with_long(block, first, long_lines, limits)
             n_bad = sum(_ERROR in line for line in lines)
             first += len(lines)
-            yield Answered(b"".join(line + b"\n" for line in lines), len(lines) - n_bad, n_bad)
+            yield serving.Answered(
+                b"".join(line + b"\n" for line in lines), len(lines) - n_bad, n_bad
+            )
 
 
-def _lines(blocks: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[bytes]]:
+def _lines(blocks: Iterator[serving.LineBlock], long_lines: list[int]) -> Iterator[list[bytes]]:
     """Yield the lines of blocks.
 
     A line that is too long becomes an empty line, and its number is added to `long_lines`.
@@ -479,15 +466,14 @@ def _lines(blocks: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[
 
 
 def _with_long(
-    lines: list[bytes], first: int, long_lines: list[int], limits: Limits
+    lines: list[bytes], first: int, long_lines: list[int], limits: base.Limits
 ) -> list[bytes]:
     """Return answers with the errors that the server would give for lines that are too long."""
-    from xylem.serving import describe_error, dump, too_long
 
     while long_lines and long_lines[0] < first + len(lines):
         number = long_lines.pop(0)
-        lines[number - first] = dump(
-            {"error": {**describe_error(too_long(limits)), "line": number}}
+        lines[number - first] = serving.dump(
+            {"error": {**serving.describe_error(serving.too_long(limits)), "line": number}}
         )
     return lines
 
@@ -504,12 +490,12 @@ def score(
     A line is an instance as for `xylem predict`, with "labels": those to score. A line that cannot
     be used has an error in its place, and the exit status is 2 at the end.
     """
-    from xylem.base import read_settings
-    from xylem.serving import open_named, score_block
 
-    limits = read_settings().limits
+    limits = base.read_settings().limits
     answer = partial(
-        score_block, served=open_named(store_at(store), *parse_reference(model)), limits=limits
+        serving.score_block,
+        served=serving.open_named(store_at(store), *parse_reference(model)),
+        limits=limits,
     )
     answers = partial(
         _by_threads,

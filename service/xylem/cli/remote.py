@@ -1,20 +1,18 @@
 """`xylem models push` and `pull`: versions to and from an object store."""
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option, Typer
 
+import xylem_store
+from xylem import admin
 from xylem.base import BadInput, BadParameter
 from xylem.cli.aliases import describe_split, fraction_of
 from xylem.cli.console import mebibytes, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 from xylem.cli.places import store_at
 from xylem_store import AliasNotFound
-
-if TYPE_CHECKING:
-    from xylem.admin import RemoteStore
-    from xylem_store import Alias, Change, Store
 
 app = Typer(help="Object stores: a part of `xylem models`.")
 
@@ -47,20 +45,18 @@ def push(
     Servers that follow the aliases there fetch it. The model's label info goes with it, and labels
     that the aliases deny here are denied there too.
     """
-    from xylem.admin import RemoteStore
-    from xylem_store import promoted, with_canary, with_shadow
 
     model_store = store_at(store)
-    remote = RemoteStore(url)
+    remote = admin.RemoteStore(url)
     name, reference = parse_reference(model)
     version = model_store.resolve(name, reference)
-    move = promoted(version)
+    move = xylem_store.promoted(version)
     if canary is not None and shadow is not None:
         raise BadParameter("expected --canary or --shadow, not both")
     if canary is not None:
-        move = with_canary(version, fraction_of("--canary", canary))
+        move = xylem_store.with_canary(version, fraction_of("--canary", canary))
     if shadow is not None:
-        move = with_shadow(version, fraction_of("--shadow", shadow))
+        move = xylem_store.with_shadow(version, fraction_of("--shadow", shadow))
     if (canary is not None or shadow is not None) and not alias:
         raise BadInput(
             "--canary and --shadow cannot be used without --alias, whose requests they share"
@@ -98,9 +94,8 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     No alias here moves, except that `latest` names a model's first version. All digests are checked
     before it is published. Label info comes with it, unless the model has some here.
     """
-    from xylem.admin import RemoteStore
 
-    remote = RemoteStore(url)
+    remote = admin.RemoteStore(url)
     name, reference = parse_reference(model)
     model_store = store_at(store)
     number = (
@@ -119,18 +114,19 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     )
 
 
-def denying_as_here(store: "Store", model: str, alias: str, change: "Change") -> "Change":
+def denying_as_here(
+    store: "xylem_store.Store", model: str, alias: str, change: "xylem_store.Change"
+) -> "xylem_store.Change":
     """Return a change that also denies the labels that the local store's alias denies."""
     denied: tuple[str, ...] = ()
     with contextlib.suppress(AliasNotFound):
         denied = store.alias(model, alias).denied
-    from xylem_store import denying
 
-    deny = denying(lambda labels: {*labels, *denied})
+    deny = xylem_store.denying(lambda labels: {*labels, *denied})
     return lambda document: change(deny(document) or document)
 
 
-def alias_there(remote: "RemoteStore", model: str, alias: str) -> "Alias":
+def alias_there(remote: "admin.RemoteStore", model: str, alias: str) -> "xylem_store.Alias":
     """Return an alias of an object store. Raises BadInput if there is none of this name."""
     aliases = remote.model(model).aliases
     if alias not in aliases:

@@ -2,18 +2,15 @@
 
 import json as json_library
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Context, Option, Typer
 
+from xylem import admin, base
 from xylem.base import BadData, refuse_special
 from xylem.cli.console import print_list, print_result
 from xylem.cli.options import Json, grouped
 from xylem.cli.places import Place, opened_place
-
-if TYPE_CHECKING:
-    from xylem.admin import Schedules
-    from xylem.base import Database, Settings
 
 app = Typer(
     help="Schedules: jobs that are submitted automatically; of the store, or with --url of a "
@@ -22,11 +19,10 @@ app = Typer(
 )
 
 
-def local_schedules(database: "Database", settings: "Settings") -> "Schedules":
+def local_schedules(database: "base.Database", settings: "base.Settings") -> "admin.Schedules":
     """Return the schedules of a database."""
-    from xylem.admin import Schedules
 
-    return Schedules(database, settings)
+    return admin.Schedules(database, settings)
 
 
 @app.command()

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from typer import Option
 
+from xylem import admin, base, server
 from xylem.cli.console import print_json
 from xylem.cli.options import Json
 
@@ -61,8 +62,6 @@ def serve(
     XYLEM_ variables set everything else. The log is JSON lines on standard error; with --json a
     line on standard output says at the end that the server has stopped.
     """
-    from xylem.base import read_settings
-    from xylem.server import run
 
     overrides = {
         "store": store,
@@ -73,7 +72,11 @@ def serve(
         "jobs": jobs,
         "preload": preload or None,
     }
-    run(read_settings(**{name: value for name, value in overrides.items() if value is not None}))
+    server.run(
+        base.read_settings(
+            **{name: value for name, value in overrides.items() if value is not None}
+        )
+    )
     if json:
         print_json({"stopped": True})
 
@@ -100,12 +103,10 @@ def worker(
     The log is JSON lines on standard error; with --json a line on standard output says at the end
     that the worker has stopped.
     """
-    from xylem.admin import run_workers
-    from xylem.base import configure, read_settings, write_in_background
 
-    settings = read_settings(**({} if store is None else {"store": store}))
-    configure(settings.log_level)
-    write_in_background()
-    run_workers(settings, jobs, metrics_port=metrics_port)
+    settings = base.read_settings(**({} if store is None else {"store": store}))
+    base.configure(settings.log_level)
+    base.write_in_background()
+    admin.run_workers(settings, jobs, metrics_port=metrics_port)
     if json:
         print_json({"stopped": True})

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from typer import Option
 
+from xylem import serving, workflows
 from xylem.base import BadParameter, file_path, n_threads, ready_database
 from xylem.cli.console import (
     print_facts,
@@ -134,7 +135,6 @@ def thresholds(
             "expected --data FILE to tune on, or --switch, --drop or --reset, found none of them"
         )
     from xylem.thresholds import keep, request_of
-    from xylem.workflows import tune
 
     request = request_of(
         tuning.method,
@@ -149,7 +149,9 @@ def thresholds(
     )
     opened_model = open_model(store, model)
     with ready_database(store) as database, progress(json) as show:
-        facts = keep(opened_model, database, tune(opened_model, request, show), shadow=shadow)
+        facts = keep(
+            opened_model, database, workflows.tune(opened_model, request, show), shadow=shadow
+        )
         database_name = database.public_url
     if json:
         print_json(facts)
@@ -187,7 +189,6 @@ def thresholds(
 
 
 def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> None:
-    from xylem.serving import open_version
     from xylem.thresholds import ThresholdDatabase, take_shadow
 
     opened_model = open_model(store, model)
@@ -198,7 +199,7 @@ def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> Non
             epoch = ThresholdDatabase(database).reset(
                 name,
                 version,
-                open_version(opened_model).thresholds.start_state(),
+                serving.open_version(opened_model).thresholds.start_state(),
                 opened_model.manifest.digest,
             )
         else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from typer import Argument, Option, echo
 
+from xylem import datasets, trainers, workflows
 from xylem.base import file_path, n_threads, opened_database, ready_database
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import mebibytes, print_facts, print_json, print_summary, progress
@@ -105,11 +106,8 @@ def train(
     (lomtree) learns from JSON lines on standard input as they come; there Ctrl-C ends the input,
     and what was learnt is published.
     """
-    from xylem.datasets import STDIN
-    from xylem.trainers import trainer as find_trainer
-    from xylem.workflows import TrainRequest, train_and_publish
 
-    request = TrainRequest(
+    request = workflows.TrainRequest(
         **dict(options),
         trainer=trainer,
         data=data,
@@ -126,9 +124,11 @@ def train(
         _threshold_database(model_store, options.thresholds) as threshold_database,
         progress(json) as show,
     ):
-        if data == STDIN and find_trainer(trainer).reads == "once":
+        if data == datasets.STDIN and trainers.trainer(trainer).reads == "once":
             echo(_FROM_STDIN, err=True)
-        report = train_and_publish(model_store, new.model, request, show, threshold_database, info)
+        report = workflows.train_and_publish(
+            model_store, new.model, request, show, threshold_database, info
+        )
     if options.base is not None:
         make_latest(model_store, report)
     print_report(report, store, json)
@@ -153,10 +153,9 @@ def make_latest(store: Store, report: TrainReport) -> None:
     as with jobs, so that no request is answered without the thresholds.
     """
     from xylem.thresholds import ThresholdDatabase
-    from xylem.workflows import carry_thresholds
 
     with opened_database(store.root) as database:
-        carry_thresholds(store, report.model, report.version, ThresholdDatabase(database))
+        workflows.carry_thresholds(store, report.model, report.version, ThresholdDatabase(database))
     store.promote(report.model, report.version)
 
 
@@ -253,9 +252,8 @@ def estimate(
     embeddings. Most models leave out small weights, so a version is far smaller. Names of labels
     and features, and the memory of training, are not counted.
     """
-    from xylem.workflows import TrainRequest, estimate_size
 
-    request = TrainRequest(
+    request = workflows.TrainRequest(
         trainer=trainer,
         data=data,
         parameters=tuple(parameters or ()),
@@ -267,7 +265,7 @@ def estimate(
         ray="auto" if ray else None,
     )
     with progress(json) as show:
-        size = estimate_size(request, show)
+        size = workflows.estimate_size(request, show)
     if json:
         print_json(size)
         return

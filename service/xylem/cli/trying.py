@@ -3,10 +3,11 @@
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
+from xylem import base, datasets, server, workflows
 from xylem.base import BadData, file_path, n_threads
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import complain, print_json, print_line, print_rows, progress
@@ -19,9 +20,6 @@ from xylem.cli.options import (
     Work,
     grouped,
 )
-
-if TYPE_CHECKING:  # it imports numpy
-    from xylem.base import Dataset
 
 N_FIRST_ROWS = 5
 
@@ -66,22 +64,22 @@ def try_file(
     held out for thresholds, another tenth for the figures. It tries several kinds of features. The
     model is published, and served with the console.
     """
-    from xylem.datasets import source_of
-    from xylem.workflows import make_first_model
 
     columns = table.columns(file)
-    stem = re.sub(r"[^a-z0-9._-]+", "-", source_of(file).lower().split(".")[0]).strip("-._")
+    stem = re.sub(r"[^a-z0-9._-]+", "-", datasets.source_of(file).lower().split(".")[0]).strip(
+        "-._"
+    )
     model_store = store_to_publish(store, "xylem try")
     threads = n_threads(work.threads)
 
-    def check(dataset: "Dataset") -> None:
+    def check(dataset: "base.Dataset") -> None:
         if not json:
             print_rows(dataset, N_FIRST_ROWS)
         for finding in dataset.report.findings if dataset.report and not result.yes else ():
             raise BadData(f"{file}: {finding}; --yes trains nevertheless")
 
     with progress(json) as show:
-        facts = make_first_model(
+        facts = workflows.make_first_model(
             model_store,
             result.model or stem[:63] or "first",
             file,
@@ -150,15 +148,12 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
 
 
 def _serve(store: Path, port: int | None, json: bool) -> None:
-    from xylem.base import read_settings, url_of
-    from xylem.server import run
-
-    settings = read_settings(
+    settings = base.read_settings(
         store=store,
         **({} if port is None else {"port": port}),
         # a new user reads the terminal
         **({} if "XYLEM_LOG_LEVEL" in os.environ else {"log_level": "warning"}),
     )
     if not json:
-        print_line(f"The console is at {url_of(settings.host, settings.port)}/ until Ctrl-C.")
-    run(settings)
+        print_line(f"The console is at {base.url_of(settings.host, settings.port)}/ until Ctrl-C.")
+    server.run(settings)

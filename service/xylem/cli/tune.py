@@ -5,6 +5,8 @@ from typing import Annotated, NamedTuple
 
 from typer import Option
 
+import xylem_store
+from xylem import workflows
 from xylem.base import file_path, load_extra, n_threads
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import as_option, mebibytes, print_facts, print_json, print_table, progress
@@ -91,12 +93,10 @@ def tune(
     processor. The figures of the search are too good, because they are the best of many trials.
     Measure the published model on another file with xylem evaluate.
     """
-    from xylem.workflows import train_and_publish
-    from xylem_store import check_model
 
     parameter_search = load_extra("search")
     columns = table.columns(data, validation.valid)
-    check_model(model)
+    xylem_store.check_model(model)
     store_to_publish(store, "xylem tune").prepare()
     request = parameter_search.SearchRequest(
         data=data,
@@ -115,7 +115,7 @@ def tune(
     with progress(json) as show:
         trials = parameter_search.search(request, show)
         best = trials[0]
-        report = train_and_publish(
+        report = workflows.train_and_publish(
             store_to_publish(store, f"xylem tune {best.trainer}"),
             model,
             request.training(best),

@@ -266,27 +266,6 @@ class DataFile:
     bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Models:
-    """The answer that lists models."""
-
-    models: list[ModelInfo]
-
-
-@dataclass(frozen=True, slots=True)
-class Jobs:
-    """The answer that lists jobs."""
-
-    jobs: list[Job]
-
-
-@dataclass(frozen=True, slots=True)
-class DataFiles:
-    """The answer that lists files."""
-
-    files: list[DataFile]
-
-
 def read_as(kind: type[T], body: bytes) -> T:
     """Return a value of a type of this module from JSON. Raises BadAnswer."""
     try:

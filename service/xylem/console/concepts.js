@@ -11,17 +11,19 @@ import { labelPicker, pickerField } from "./picker.js";
 export function concepts({ base, model, follow }, { recipe }) {
   const list = el("div", { id: "own-concepts" });
   const pane = el("div", { id: "concept-job" });
-  const said = el("div", { role: "status", id: "concept-said" });
+  const said = el("div", { role: "status", id: "concept-said", tabindex: "-1" });
   const key = el("input", { id: "concept-key", required: true, maxlength: 2000, placeholder: "the label that rows have", autocomplete: "off" });
   const names = el("div", { id: "concept-names" });
   const examples = el("textarea", { rows: 4, id: "concept-examples", dir: "auto", spellcheck: "false" });
   const button = el("button", { class: "primary", id: "concept-submit" }, "Add the concept");
   let broader = null;
 
+  /** Add fields for the names in a language; return the first one. */
   function addLanguage(language = "") {
     const tag = el("input", { class: "tag", maxlength: 20, value: language, placeholder: "en", autocomplete: "off", "aria-label": "Language" });
     const area = el("textarea", { rows: 2, dir: "auto", spellcheck: "false", "aria-label": "Names, one a line" });
     names.append(el("div", { class: "named-in" }, tag, area));
+    return tag;
   }
 
   function clear() {
@@ -54,7 +56,10 @@ export function concepts({ base, model, follow }, { recipe }) {
       const job = await sendJson("POST", `${base}/concepts/delete`, { key: one.key });
       said.replaceChildren(el("p", { class: "good" }, "It is removed. A version without it is being published."));
       follow(job.id, pane);
-    }, read);
+    }, async () => {
+      said.focus(); // the button goes with its row
+      await read();
+    });
 
   async function submit(event) {
     event?.preventDefault();
@@ -82,7 +87,7 @@ export function concepts({ base, model, follow }, { recipe }) {
 
   const form = el("form", { class: "card", onsubmit: submit }, el("h3", {}, "A new concept"),
     el("div", { class: "fields stacked" }, field("URI", key),
-      el("span", {}, "Names by language"), el("div", {}, names, el("button", { type: "button", class: "quiet", onclick: () => addLanguage() }, "Another language"), el("p", { class: "dim" }, "One name a line. The first is shown, all are looked for in texts.")),
+      el("span", {}, "Names by language"), el("div", {}, names, el("button", { type: "button", class: "quiet", onclick: () => addLanguage().focus() }, "Another language"), el("p", { class: "dim" }, "One name a line. The first is shown, all are looked for in texts.")),
       el("span", {}, "Broader concepts"), pickerField("concept-broader", "Broader concepts"),
       ...field("Examples", examples), el("p", { class: "dim help" }, "Texts about it, with an empty line between two. The next run learns from them. They may be left out.")),
     button, said, pane);

@@ -46,6 +46,7 @@ export function corrections({ base, model }, deleted) {
 
   function draw() {
     const isFiltered = Boolean(label || sender.value.trim());
+    if (next === null && document.activeElement === more) told.focus(); // else the focus goes with the button
     more.hidden = next === null;
     deleteAll.hidden = !sender.value.trim() || !rows.length;
     told.textContent = `${count(rows.length)} ${isFiltered ? "that fit are" : rows.length === 1 ? "is" : "are"} shown. ${count(nRows)} ${nRows === 1 ? "correction is" : "corrections are"} stored.`;

@@ -85,7 +85,7 @@ const stateText = (job) => ({ queued: "waits", running: "runs", succeeded: "is d
 function outcome(job, signal) {
   if (job.state === "failed") return [el("div", { class: "notice bad" }, el("p", {}, job.error ?? "It failed."))];
   if (job.state !== "succeeded") return [];
-  if (!job.result?.metrics) return [facts({ Model: `${job.model}, version ${job.version}`, Ended: moment(job.ended), ...plain(job.result) })];
+  if (!job.result?.metrics) return [facts({ Model: job.version === null ? job.model : `${job.model}, version ${job.version}`, Ended: moment(job.ended), ...plain(job.result) })];
   const metrics = Object.entries(job.result?.metrics ?? {}).map(([name, value]) => [name, decimal(value)]);
   const rest = metrics.filter(([name]) => !FIRST.includes(name));
   const first = FIRST.map((name) => metrics.find(([one]) => one === name)).filter(Boolean);

@@ -82,13 +82,17 @@ function show(model, title, state) {
   if (state.job && state.recipe) parts[0].show(state.job.id);
 }
 
-/** Show a job in an element, live; that which was shown before goes. */
-function follow(id, pane) {
+/** Show a job in an element, live; that which was shown before goes. `ended` takes the job, where it publishes no version. */
+function follow(id, pane, ended = null) {
   unfollow();
   const controller = new AbortController();
   followed = { pane, controller };
   showJob(id, pane, controller.signal, (job) => {
     if (!hasEnded(job)) return;
+    if (ended) {
+      ended(job);
+      return;
+    }
     load();
     if (job.state === "succeeded") chooseServed(job, controller.signal);
   });

@@ -1,4 +1,4 @@
-// Another file for the vocabulary: first what is new, changed and gone, then the job that publishes a version with it.
+// Another file for the vocabulary: first a job says what is new, changed and gone, then another one publishes a version with it.
 
 import { getJson, sendJson } from "./api.js";
 import { dataField, withoutData } from "./data_field.js";
@@ -11,7 +11,7 @@ const SUFFIXES = ".ttl,.rdf,.xml,.nt,.n3,.jsonld,.json,.csv,.tsv,.gz";
 /** Return the part of the page about the vocabulary: {node, start, refresh}. */
 export function newVocabulary({ base, model, follow }, state) {
   const form = el("form", { class: "card", onsubmit: look });
-  const said = el("div", { role: "status", id: "vocabulary-said" });
+  const said = el("div", { role: "status", id: "vocabulary-said", tabindex: "-1" });
   const pane = el("div", { id: "vocabulary-job" });
   const now = el("p", {});
   let recipe = state.recipe;
@@ -37,13 +37,18 @@ export function newVocabulary({ base, model, follow }, state) {
     pane.replaceChildren();
     try {
       const vocabulary = await file.name(said);
-      said.replaceChildren(el("p", { class: "dim" }, "Reading the vocabulary …"));
-      const changes = await getJson(`${base}/vocabulary-changes?vocabulary=${encodeURIComponent(vocabulary)}`);
-      said.replaceChildren(...changesOf(changes), el("button", { type: "button", class: "primary", id: "vocabulary-submit", onclick: () => replace(vocabulary) }, `Use ${vocabulary} from now on`));
+      const job = await sendJson("POST", "v1/admin/vocabulary-jobs", { model, vocabulary, compare: true });
+      said.replaceChildren(el("p", { class: "dim" }, "A job reads the vocabulary …"));
+      follow(job.id, pane, ({ state: end, result }) => {
+        if (end === "succeeded") pane.replaceChildren(); // else it shows why not
+        said.replaceChildren(...(end === "succeeded" ? [...changesOf(result), useButton(vocabulary)] : []));
+      });
     } catch (problem) {
       said.replaceChildren(notice(problem, problem.isAboutKey ? look : null));
     }
   }
+
+  const useButton = (vocabulary) => el("button", { type: "button", class: "primary", id: "vocabulary-submit", onclick: () => replace(vocabulary) }, `Use ${vocabulary} from now on`);
 
   /** Let the recipe name the file, so that the next run does not bring the old one back, and publish a version with it. */
   async function replace(vocabulary) {
@@ -51,7 +56,8 @@ export function newVocabulary({ base, model, follow }, state) {
       if (recipe.vocabulary !== vocabulary) await sendJson("PUT", `${base}/recipe`, { ...recipe, vocabulary });
       const job = await sendJson("POST", "v1/admin/vocabulary-jobs", { model, vocabulary });
       refresh({ recipe: { ...recipe, vocabulary } });
-      said.replaceChildren();
+      said.replaceChildren(el("p", { class: "good" }, "A version with it is being published."));
+      said.focus(); // the button is gone
       follow(job.id, pane);
     } catch (problem) {
       said.replaceChildren(notice(problem, problem.isAboutKey ? () => replace(vocabulary) : null));

@@ -4,6 +4,8 @@ import { sendJson } from "./api.js";
 import { count, el, facts, moment } from "./dom.js";
 import { notice } from "./notice.js";
 
+const CHANGES = { difference: "the change", low: "the lower end of the 95% interval of the change", high: "the upper end of the 95% interval of the change" };
+
 /** Return the part of the page about the next run: {node, refresh, show}. */
 export function nextRun({ model, follow }, state) {
   const says = el("div", { role: "status" });
@@ -57,6 +59,6 @@ function recipeFacts(recipe) {
     Language: recipe.language ?? "any",
     Sources: recipe.sources.map(({ file, role }) => `${file} (${role === "members" ? "weak rows" : "documents that teach and judge"})`).join(", "),
     Corrections: [recipe.feedback_days ? `of the last ${count(recipe.feedback_days)} days` : "all that are stored", `each counts ${recipe.feedback_weight}`].join(", "),
-    "A new version answers": rule ? `if ${rule.metric} changes by at least ${rule.least_change}` : "when somebody promotes it",
+    "A new version answers": rule ? `if ${CHANGES[rule.part ?? "high"]} of ${rule.metric} is at least ${rule.least_change}` : "when somebody promotes it",
   });
 }

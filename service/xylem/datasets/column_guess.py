@@ -44,6 +44,10 @@ SEPARATORS = (";", "|")
 # A separator is used that occurs in at least this share of the cells: labels seldom contain it.
 SEPARATED_SHARE = 0.1
 
+# Other marks that are used if they divide the cells into few parts. Those that are not here, as `/`
+# and `-`, stand within names, too: then a finding says so.
+LIST_MARKS = (",", " ", "\t", "#", "、", "，", "；")
+
 FEW_ROWS = 20  # with fewer rows a column may have labels if any value is repeated
 
 # A column of which a larger share of values differ has no labels: labels are repeated.
@@ -75,7 +79,7 @@ class _Sample(NamedTuple):
 class _Values(NamedTuple):
     """What the cells of a column look like, if they may be labels.
 
-    is_divided  whether a mark divides many of them
+    is_divided  whether a mark divides many of them; blanks divide other texts than labels, too
     n_labels    how many distinct labels they have
     """
 
@@ -112,8 +116,9 @@ def understood(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
         columns = columns._replace(texts=columns.fields)
     if not columns.texts:
         columns = columns.with_texts(_texts(sample, columns))
-    if not columns.labels and not columns.label_columns and with_labels:
-        columns = columns._replace(labels=_labels_by_cells(file, sample, columns))
+    # one pattern is of numbered names, which say that they are labels; several are of 0 and 1
+    if not has_labels and not columns.labels and len(columns.label_columns) != 1 and with_labels:
+        columns = _labels_by_cells(file, sample, columns)
     cells = sample.cells.get(columns.labels, [])
     columns = columns._replace(separator=columns.separator or _separator(columns.labels, cells))
     if not is_named and _is_row(columns, cells):
@@ -178,11 +183,14 @@ def _sample(file: DataFile, columns: TableColumns) -> _Sample:
         try:
             rows_of_lines = list(_first_rows(lines))
         except BadData:
-            continue  # quotes may be wrong with this delimiter; reading the table reports faults
+            # quotes may be wrong with this delimiter. If no other one fits, it is the one that is
+            # read, and the fault is reported
+            best_fit = max(best_fit, 0.0)
+            continue
         rows = [cells for _, cells in rows_of_lines] or [[]]
         width = len(rows[0])
         fit = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
-        if fit > best_fit or (fit == best_fit and width > len(best.cells)):
+        if fit > best_fit or (fit == best_fit and width > max(1, len(best.cells))):
             best_fit = fit
             cells = {
                 name: [row[i] for row in rows[1:] if len(row) == width]
@@ -255,24 +263,37 @@ def _texts(sample: _Sample, columns: TableColumns) -> list[str]:
     ]
 
 
-def _labels_by_cells(file: DataFile, sample: _Sample, columns: TableColumns) -> str:
-    """Return the column whose cells look most like labels; the default name if none does."""
+def _labels_by_cells(file: DataFile, sample: _Sample, columns: TableColumns) -> TableColumns:
+    """Return the column whose cells look most like labels; the default name if none does.
+
+    Columns of 0 and 1 have the labels unless the cells of another column are divided.
+    """
+    flagged = [name for name in sample.cells if escape(name) in columns.label_columns]
     candidates = {
         name: values
         for name, cells in sample.cells.items()
-        if name and name not in columns.names_without_labels and (values := _values(name, cells))
+        if name
+        and name not in (*columns.names_without_labels, *flagged)
+        and (values := _values(name, cells))
     }
     if not candidates:
-        return DEFAULT_LABELS
+        return columns if flagged else columns._replace(labels=DEFAULT_LABELS)
     chosen = max(candidates, key=lambda name: candidates[name])
-    rivals = [
-        name
-        for name, values in candidates.items()
-        if name != chosen and values.is_divided == candidates[chosen].is_divided
-    ]
+    are_flags = bool(flagged) and not candidates[chosen].is_divided
+    rivals = (
+        list(candidates)
+        if are_flags
+        else flagged
+        + [
+            name
+            for name, values in candidates.items()
+            if name != chosen and values.is_divided == candidates[chosen].is_divided
+        ]
+    )
     if rivals:
-        file.findings.append(AMBIGUOUS_LABELS.about(chosen=chosen, rivals=quoted(rivals)))
-    return chosen
+        read = quoted(flagged if are_flags else [chosen])
+        file.findings.append(AMBIGUOUS_LABELS.about(chosen=read, rivals=quoted(rivals)))
+    return columns if are_flags else columns._replace(labels=chosen, label_columns=())
 
 
 def _values(name: str, cells: Sequence[Any], n_words_distinct: int = 0) -> _Values | None:
@@ -295,7 +316,7 @@ def _values(name: str, cells: Sequence[Any], n_words_distinct: int = 0) -> _Valu
     distinct_share = DISTINCT_SHARE if len(texts) >= FEW_ROWS else 1 - 1 / len(parts)
     is_repeated = n_labels <= distinct_share * len(parts) and n_words <= LABEL_WORDS_MAX
     return (
-        _Values(any(separator in text for text in texts), n_labels)
+        _Values(separator != " " and any(separator in text for text in texts), n_labels)
         if is_repeated or n_words <= n_words_distinct
         else None
     )
@@ -312,7 +333,7 @@ def _separator(name: str, cells: Sequence[Any]) -> str:
     if any(cell[0] in "[({" for cell in texts):
         return DEFAULT_SEPARATOR  # a list as text is no list of labels: a finding says so
     separator = mark_between(texts)
-    return separator if separator in (",", " ", "\t", "#") else DEFAULT_SEPARATOR
+    return separator if separator in LIST_MARKS else DEFAULT_SEPARATOR
 
 
 def _is_row(columns: TableColumns, cells: Sequence[Any]) -> bool:

@@ -15,7 +15,7 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 ROW_BYTES_MAX = LINE_BYTES_MAX  # the largest size of a row, all its lines together
 
-_DELIMITER_LINE = re.compile(r"sep=([^\"\r\n])\r?\n")
+_DELIMITER_LINE = re.compile(r"(\"?)sep=([^\"\r\n])\1\r?\n")
 
 # Our message for each message of the parser, by the words that the latter contains.
 _FAULTS = {
@@ -94,7 +94,7 @@ class _Lines:
         first = next(self._lines, "")
         if match := _DELIMITER_LINE.fullmatch(first):
             self._n_lines = 1
-            return match[1]
+            return match[2]
         self._lines = chain([first] if first else [], self._lines)
         return ""
 

@@ -7,8 +7,9 @@ forms at the end are findings of readers and of workflows. docs/findings.md list
 
 import re
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TypeAlias
 
 from xylem.base import Finding, RowPlace
@@ -17,7 +18,9 @@ from xylem.datasets.survey import ONE_A_ROW, Survey
 Check: TypeAlias = Callable[[Survey, Sequence[str]], Iterator[Finding]]
 
 # What may stand between labels; the first ones are hardly ever part of a label.
-MARKS = ("|", ";", ",", "><", "#", "/", "\t", " ")
+MARKS = ("|", ";", ",", "><", "#", "\t", " ", "/")
+
+MARKED_NAMES = 100  # in how many names other marks are looked for
 
 MAJORITY = 0.5  # the share of names, or of rows, that most of them are
 
@@ -34,17 +37,30 @@ QUOTED_CHARACTERS = 60
 EXAMPLES_QUOTED = 3
 
 
+QUOTES = frozenset("'\"`“”„«»‘’")
+OPENING = QUOTES | set("[({")
+CLOSING = QUOTES | set("])}")
+
+
 def labels_as_text(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
-    """Find cells that are the text of a list, tuple, set or array."""
+    """Find cells that are the text of a list, tuple, set or array, or stand in quotes."""
     joined = "\n".join(["", *names])
-    if not any(f"\n{bracket}" in joined for bracket in "[({"):
+    if not any(f"\n{character}" in joined for character in OPENING):
         return
-    ids = [i for i, name in enumerate(names) if name[0] in "[({"]
+    ids = [i for i, name in enumerate(names) if name[0] in OPENING]
     n_open = int(survey.label_rows[ids].sum())
-    closing = [i for i, name in enumerate(names) if name[-1] in "])}"]
+    closing = [i for i, name in enumerate(names) if name[-1] in CLOSING]
     n_closed = int(survey.label_rows[closing].sum())
-    # brackets of one label, as [music], are not those of a list: a list has quotes or commas
-    listed = [i for i in ids if len(names[i]) < 3 or names[i][1] in "'\"" or "," in names[i]]
+    # brackets of one label, as [music], are not those of a list: a list has quotes or marks, or it
+    # was divided, so that no name has both brackets
+    listed = [
+        i
+        for i in ids
+        if names[i][-1] not in CLOSING
+        or not QUOTES.isdisjoint(names[i][:2])
+        or any(mark in names[i] for mark in MARKS[:3])
+        or len(names[i]) < 3
+    ]
     if (
         n_open >= MAJORITY * survey.n_labelled
         and n_closed >= MAJORITY * n_open
@@ -56,7 +72,8 @@ def labels_as_text(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
             f"expected labels, found the text of a list in {n_open:,} of {survey.n_rows:,} rows, "
             f"{_example(survey, names, ids)}",
             _place(survey, ids),
-            "Write labels with a separator between, as a;b, or lists in .jsonl or .parquet",
+            "Write labels without quotes, with a separator between, as a;b, or lists in .jsonl or "
+            ".parquet",
         )
 
 
@@ -82,16 +99,23 @@ def mark_between(names: Iterable[str]) -> str | None:
     With such a mark most names have it, and are made of far fewer parts than there are names; or
     all parts of the names that have it are names, too.
     """
-    distinct = set(names)
+    distinct = dict.fromkeys(names)
     joined = "\n".join(distinct)
-    for mark in MARKS:
+    counts = Counter(
+        character for name in islice(distinct, MARKED_NAMES) for character in set(name)
+    )
+    frequent = sorted(mark for mark, n in counts.items() if n >= FEW and not mark.isalnum())
+    for mark in dict.fromkeys((*MARKS, *frequent)):
         if joined.count(mark) < FEW:
             continue
         marked = [name for name in distinct if mark in name]
         parts = {part.strip(" <>") for name in marked for part in name.split(mark)} - {""}
         is_most = len(marked) >= MAJORITY * len(distinct)
-        are_few = 2 * len(parts) <= len(marked)
-        are_names = mark != " " and len(marked) >= FEW and parts <= distinct
+        # between blanks a mark may stand alone, as in `a - b`: then that one divides the names
+        are_few = 2 * len(parts) <= len(marked) and (
+            mark != " " or all(any(map(str.isalnum, part)) for part in parts)
+        )
+        are_names = mark != " " and len(marked) >= FEW and parts <= distinct.keys()
         if len(parts) > 1 and ((is_most and are_few) or are_names):
             return mark
     return None
@@ -156,7 +180,7 @@ def null_labels(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
 
 
 def similar_labels(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
-    """Find labels that differ only by case, blanks, width, invisible characters, or as 3 and 3.0.
+    """Find labels that differ only by case, blanks, width, invisible characters, or as 3 and 03.0.
 
     URIs may differ by case.
     """
@@ -183,15 +207,15 @@ def similar_labels(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
 def folded_names(names: Sequence[str]) -> list[str]:
     """Return names as they are compared: without case, width, blanks and invisible characters.
 
-    A whole number is compared without `.0`.
+    A whole number is compared without `.0`, and without zeros in front.
     """
     joined = "\n".join(names)
     if not joined.isascii():
         joined = unicodedata.normalize("NFKC", joined)
         joined = re.sub(f"[{''.join(INVISIBLE)}]", "", joined)
     joined = joined.casefold().replace(" ", "")
-    if ".0\n" in f"{joined}\n":
-        joined = re.sub(r"(?m)^(\d+)\.0$", r"\1", joined)
+    if ".0\n" in f"{joined}\n" or "\n0" in f"\n{joined}":
+        joined = re.sub(r"(?m)^0*(\d+?)(?:\.0)?$", r"\1", joined)
     return joined.split("\n")
 
 
@@ -305,7 +329,7 @@ NO_HEADER = Finding(
 AMBIGUOUS_LABELS = Finding(
     "ambiguous-labels",
     "warning",
-    "expected one column that can have the labels, found {chosen!r}, which was read, and {rivals}",
+    "expected one column that can have the labels, found {chosen}, which was read, and {rivals}",
     None,
     "Name it: --label-column NAME",
 )

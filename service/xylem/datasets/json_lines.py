@@ -276,7 +276,6 @@ class RowCollector:
                     number, f"expected an array as `labels`, found {what_is(labels)}"
                 )
             labels = [*(labels or ())]
-        n_before = len(self.labels)
         try:
             # all labels at once: this takes half the time of a loop
             self.labels.extend(map(self._id_of, labels))
@@ -289,7 +288,7 @@ class RowCollector:
             raise self.file.fault(number, f"label: {error.fault}") from error
         if len(self.counts) == N_ROWS_MAX:
             raise self.file.fault(number, f"expected at most {N_ROWS_MAX} rows, found more")
-        self.counts.append(len(self.labels) - n_before)
+        self.counts.append(len(labels))
         self.places.append(self.file.first_place + number)
 
     def take_rows(self) -> Dataset:

@@ -221,6 +221,8 @@ class ParquetTable:
                 ),
                 row_groups=[number],
                 columns=columns,
+                # threads take more processor time than they save for batches of a few rows
+                use_threads=False,
             )
 
     def _damage(self, error: Exception) -> BadData:

@@ -102,8 +102,7 @@ class BufferPool(Uncopyable):
         self._handles = handle_of(ensemble), handle_of(rerank), handle_of(calibration)
         self._scorer = scorer_of(ensemble)
         self._make_buffers = make_buffers
-        # by block_rows: traversals with a queue (0), single rows (1), blocks of rows (2 or more)
-        self._idle: tuple[deque[Buffers], ...] = deque(), deque(), deque()
+        self.clear()
 
     def take(self, need: Need) -> Buffers:
         """Return idle buffers if they are large enough, else new ones.
@@ -127,6 +126,11 @@ class BufferPool(Uncopyable):
     def give(self, buffers: Buffers) -> None:
         """Put back buffers that no kernel uses any more."""
         self._idle[min(buffers.room.block_rows, 2)].append(buffers)
+
+    def clear(self) -> None:
+        """Drop all idle buffers."""
+        # by block_rows: traversals with a queue (0), single rows (1), blocks of rows (2 or more)
+        self._idle: tuple[deque[Buffers], ...] = deque(), deque(), deque()
 
     def _make(self, need: Need) -> Buffers:
         room = need._replace(n_features=max(need.n_features, _FEATURES_AT_LEAST))

@@ -92,12 +92,12 @@ class ForestPredictor(LabelSearcher):
         return int(child_ptr[0]) * self._n_levels * int(np.diff(child_ptr).max())
 
     def warm_up(self) -> None:
-        super().warm_up()
         no_features = np.empty(0, np.int32), np.empty(0, np.float32)
         with self._row(
             SparseRows(np.zeros(2, np.int64), *no_features, self.n_features), 0
         ) as buffers:
             self._path_to(len(self._ensemble.parent) - 1, buffers, self.n_features)
+        super().warm_up()
 
     def _value_at(self, leaf: int, label: int) -> np.float32:
         """Return a label's value in a leaf, 0 if the leaf does not have the label."""

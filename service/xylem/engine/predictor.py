@@ -190,6 +190,7 @@ class Predictor(Searcher):
             self.predict(row, options)
         self.explain(row, 0, int(self._ensemble.node_label.max()))
         self.score_labels(row, np.array([0, 1]), np.zeros(1, np.int32))
+        self.pool.clear()
 
     def label_mask(self, allowed: U8) -> U8:
         return greatest_below(self._ensemble, allowed, 0)

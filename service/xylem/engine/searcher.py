@@ -130,7 +130,10 @@ class Searcher(Uncopyable, ABC):
 
     @abstractmethod
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need."""
+        """Compile or load every kernel that a request can need; drop the buffers of these calls.
+
+        They would be some hundred kB of each open version, used or not.
+        """
 
     @abstractmethod
     def label_mask(self, allowed: U8) -> U8:
@@ -370,6 +373,7 @@ class LabelSearcher(Searcher):
         mask = self.label_mask(np.ones(self.n_labels, np.uint8))
         self.predict(row, PredictOptions(threshold=0.5, mask=mask))
         self.explain(row, 0, 0)
+        self.pool.clear()
 
     def _plan(self, options: PredictOptions) -> SearchPlan:
         search = self._search(options, 1, options.exact or options.threshold is not None)

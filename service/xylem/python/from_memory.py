@@ -184,6 +184,9 @@ def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
     return LabelRows(offsets(is_set)[matrix.indptr], matrix.indices[is_set], matrix.n_features)
 
 
+_ONE_LABEL = ": write [[3], [1]] for one label a row"
+
+
 def label_lists(labels: object, n_rows: int, *, with_weights: bool = False) -> list[Any]:
     """Return the label names of each of `n_rows` rows; whole numbers become names.
 
@@ -204,7 +207,7 @@ def label_lists(labels: object, n_rows: int, *, with_weights: bool = False) -> l
         is_weighed = with_weights and isinstance(row, Mapping)
         is_list = isinstance(row, Iterable) and not isinstance(row, str | bytes | Mapping)
         if not is_list and not is_weighed:
-            hint = ": write [[3], [1]] for one label a row" if isinstance(row, int | float) else ""
+            hint = _ONE_LABEL if isinstance(row, int | float) else ""
             raise BadData(
                 f"labels: row {i}: expected a list of strings, found {describe(row)}{hint}"
             )
@@ -238,6 +241,7 @@ def _matrix(matrix: Any, n_columns: int | None, name: str = "matrix") -> SparseR
         if matrix.ndim != 2:
             raise BadData(
                 f"{name}: expected an array of rows and columns, found {matrix.ndim} dimensions"
+                f"{_ONE_LABEL if name == 'labels' else ''}"
             )
         matrix = csr_matrix(matrix)
     rows = matrix.tocsr()

@@ -8,13 +8,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from xylem import serving, workflows
 from xylem.base import BadParameter, load_extra, n_processors, progress_bar, unknown
 from xylem.python.frames import TextColumn, columns_from_memory, fields_of
 from xylem.python.from_memory import dataset_from_memory
 from xylem.python.model import Model
-from xylem.serving import store_of
 from xylem.vocabulary import CombineRequest, combine_dataset, read_concepts
-from xylem.workflows import TrainRequest, part_trainer, train_dataset
 from xylem_store import build_names, model_of
 
 COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed", "folds", "first_name")
@@ -70,7 +69,7 @@ def train(
     """
     encoder = parameters.pop("encoder", None)
     sample_weight = parameters.pop("sample_weight", None)
-    request = TrainRequest(
+    request = workflows.TrainRequest(
         trainer=trainer,
         data=Path(),
         parameters=_parameters(parameters),
@@ -92,7 +91,7 @@ def train(
         arrays, _ = load_extra("encoder").read_encoder(folder)
         chosen = request.chosen().encoded_by(folder.name, arrays)
     with progress_bar(progress) as show:
-        return Model(model_of(train_dataset(dataset, request, show, chosen=chosen)))
+        return Model(model_of(workflows.train_dataset(dataset, request, show, chosen=chosen)))
 
 
 def tune(
@@ -146,7 +145,7 @@ def tune(
     with progress_bar(progress) as show:
         trials = parameter_search.search(request, show, (dataset, validation))
         return Model(
-            model_of(train_dataset(dataset, request.training(trials[0]), show)),
+            model_of(workflows.train_dataset(dataset, request.training(trials[0]), show)),
             extra_report={
                 "metric": request.metric,
                 "trials": [trial._asdict() for trial in trials],
@@ -191,7 +190,7 @@ def combine(
         raise BadParameter(
             f"{unknown_options[0]}: {unknown(unknown_options[0], COMBINE_OPTIONS, 'name')}"
         )
-    trainer_of = part_trainer if options.pop("folds", False) else None
+    trainer_of = workflows.part_trainer if options.pop("folds", False) else None
     request = CombineRequest(
         [], Path(), language=language, key_kind=by, trainer_of=trainer_of, **options
     )
@@ -226,7 +225,7 @@ def load(store: str | PathLike[str], name: str) -> Model:
     """
     model, separator, version = name.partition("@")
     return Model(
-        store_of(Path(store)).open(model, version if separator else "latest"),
+        serving.store_of(Path(store)).open(model, version if separator else "latest"),
         Path(store).absolute(),
     )
 

@@ -6,24 +6,11 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Literal, TypedDict, Unpack
 
+from xylem import evaluation, serving, thresholds, workflows
 from xylem.base import BadParameter, n_threads, progress_bar, ready_database
-from xylem.evaluation import LEAST_THRESHOLD, Labelled, empty_convention, labelled_dataset
 from xylem.python.frames import TextColumn, columns_from_memory
 from xylem.python.from_memory import dataset_from_memory
 from xylem.python.predicting import PredictingModel
-from xylem.serving import store_of
-from xylem.thresholds import ThresholdDatabase, facts_of, keep, request_of
-from xylem.workflows import (
-    CompareRequest,
-    Contender,
-    best_threshold,
-    calibrated_draft,
-    compare,
-    evaluate_rows,
-    fit_to_rows,
-    refuse_link,
-    tune,
-)
 from xylem_store import Conflict, Manifest, Model as Opened, Store, draft_of, model_of, parent_of
 
 _ROWS = Path("rows")  # in errors, the name of rows that are in memory and not in a file
@@ -89,7 +76,7 @@ class Model(PredictingModel):
         the papers. If the store has label info for the model, near misses are counted, and
         `branches` has the figures of each concept without a broader one.
         """
-        empty = empty_convention(empty_labels, "empty_labels")
+        empty = evaluation.empty_convention(empty_labels, "empty_labels")
         labelled = self._labelled(
             instances, labels, text_column, label_column, vectors, sample_weight
         )
@@ -97,10 +84,10 @@ class Model(PredictingModel):
         info = (
             None
             if self._home is None
-            else store_of(self._home).label_info(self._opened.manifest.model)
+            else serving.store_of(self._home).label_info(self._opened.manifest.model)
         )
         with progress_bar(progress) as show:
-            return evaluate_rows(
+            return workflows.evaluate_rows(
                 self._opened,
                 labelled,
                 n_threads(threads, labelled.rows.n_rows),
@@ -134,21 +121,24 @@ class Model(PredictingModel):
         `evaluate`, the options of `resampling` as in `Resampling`. A model that takes no vectors is
         compared without them.
         """
-        request = CompareRequest(
+        request = workflows.CompareRequest(
             _ROWS,
-            empty_convention(empty_labels, "empty_labels"),
+            evaluation.empty_convention(empty_labels, "empty_labels"),
             threads=n_threads(threads),
             **resampling,
         )
         models = (("a", self), ("b", other))
-        sides = [Contender(model._as_member(name), model._tuned_state()) for name, model in models]
+        sides = [
+            workflows.Contender(model._as_member(name), model._tuned_state())
+            for name, model in models
+        ]
         rows = instances, labels, text_column, label_column
         first, second = (
             model._labelled(*rows, vectors if model._featurizer.vector_numbers else None)
             for _, model in models
         )
         with progress_bar(progress) as show:
-            return compare(sides[0], sides[1], request, show, (first, second))
+            return workflows.compare(sides[0], sides[1], request, show, (first, second))
 
     def calibrate(
         self,
@@ -168,12 +158,14 @@ class Model(PredictingModel):
         because they belong to the old scores. Raises `xylem.errors.BadParameter` for a model whose
         probabilities sum to 1 over the labels.
         """
-        refuse_link(self._opened)
+        workflows.refuse_link(self._opened)
         labelled = self._labelled(instances, labels, text_column, label_column, vectors)
         with progress_bar(progress) as show:
-            fit = fit_to_rows(self._opened, labelled, n_threads(threads, labelled.n_rows), show)
+            fit = workflows.fit_to_rows(
+                self._opened, labelled, n_threads(threads, labelled.n_rows), show
+            )
         origin = {} if self._home is None else {"parent": parent_of(self._opened.manifest)}
-        return Model(model_of(calibrated_draft(draft_of(self._opened), fit, origin)))
+        return Model(model_of(workflows.calibrated_draft(draft_of(self._opened), fit, origin)))
 
     def tune_thresholds(
         self,
@@ -199,22 +191,22 @@ class Model(PredictingModel):
         """
         fields: dict[str, Any] = {**options}
         sample_weight = fields.pop("sample_weight", None)
-        request = request_of(
+        request = thresholds.request_of(
             [method], _ROWS, None, empty_labels, threads=n_threads(threads), **fields
         )
         labelled = self._labelled(
             instances, labels, text_column, label_column, vectors, sample_weight
         )
         with progress_bar(progress) as show:
-            outcomes = tune(self._opened, request, show, labelled)
+            outcomes = workflows.tune(self._opened, request, show, labelled)
         if self._home is not None:
             with ready_database(self._home) as database:
-                keep(self._opened, database, outcomes)
+                thresholds.keep(self._opened, database, outcomes)
         return Model(
             self._opened,
             self._home,
             outcomes[0].tuned,
-            {**self._extra_report, "thresholds": facts_of(outcomes[0])},
+            {**self._extra_report, "thresholds": thresholds.facts_of(outcomes[0])},
         )
 
     def _best_threshold(
@@ -225,9 +217,9 @@ class Model(PredictingModel):
         instances, labels  matrices
         top_r              the most labels that are predicted for a row
         """
-        return best_threshold(
+        return workflows.best_threshold(
             self._labelled(instances, labels),
-            self._search(instances, top_r, LEAST_THRESHOLD, threads),
+            self._search(instances, top_r, evaluation.LEAST_THRESHOLD, threads),
         )
 
     def _as_member(self, name: str) -> Opened:
@@ -249,7 +241,7 @@ class Model(PredictingModel):
         """
         if name is None and self._home is None:
             raise BadParameter("name: expected the name of the model to publish, found none")
-        home = store_of(Path(store))
+        home = serving.store_of(Path(store))
         home.prepare()
         self._tuned_state()
         name = name or self._opened.manifest.model
@@ -258,14 +250,16 @@ class Model(PredictingModel):
         # the database is opened first: if that fails, no version without thresholds is published
         with ready_database(home.root) as database:
             published = self._publish(home, name)
-            ThresholdDatabase(database).save(name, published.version, self._tuned, published.digest)
+            thresholds.ThresholdDatabase(database).save(
+                name, published.version, self._tuned, published.digest
+            )
         return published.version
 
     def _publish(self, home: Store, name: str) -> Manifest:
         if self._home is None:
             return home.publish(name, draft_of(self._opened))
         manifest = self._opened.manifest
-        source = store_of(self._home)
+        source = serving.store_of(self._home)
         if source.manifest(manifest.model, manifest.version) != manifest:
             raise Conflict(
                 f"{manifest.full_name}: expected the version that was loaded, found another"
@@ -283,12 +277,12 @@ class Model(PredictingModel):
         label_column: str | None = None,
         vectors: Any = None,
         sample_weight: Any = None,
-    ) -> Labelled:
+    ) -> evaluation.Labelled:
         rows = columns_from_memory(
             instances, labels, text_column, label_column, self._featurizer.fields
         )
         self._refuse_matrix(rows[0])
-        return labelled_dataset(
+        return evaluation.labelled_dataset(
             dataset_from_memory(
                 *rows,
                 self._opened.labels,

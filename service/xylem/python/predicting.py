@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import (
-    TYPE_CHECKING,
     Any,
     Literal,
     NamedTuple,
@@ -19,6 +18,7 @@ from typing import (
 
 import numpy as np
 
+from xylem import base, serving, thresholds
 from xylem.base import (
     BadData,
     BadInput,
@@ -41,14 +41,6 @@ from xylem.python.from_memory import (
     naming_row,
     vectors_from_memory,
 )
-from xylem.serving import (
-    LiveLabelInfo,
-    check_chunk_characters,
-    rows_of_divided_texts,
-    search_chunks,
-    store_of,
-)
-from xylem.thresholds import ThresholdDatabase, Tuned
 from xylem.vocabulary import featurizer_of
 from xylem_store import (
     COMBINED,
@@ -65,9 +57,6 @@ from xylem_store import (
     read_report,
     unpack,
 )
-
-if TYPE_CHECKING:
-    from xylem.serving import ServedVersion
 
 # The value of `threshold` that means: for each label its tuned threshold.
 TUNED = "tuned"
@@ -105,7 +94,7 @@ class LabelNames(Sequence[str]):
     A million names take no memory of their own; `list(names)` makes strings of all.
     """
 
-    def __init__(self, live: LiveLabelInfo) -> None:
+    def __init__(self, live: serving.LiveLabelInfo) -> None:
         self._labels = live.labels
         self._facts = facts = live.current
         self._languages = () if facts is None else facts.languages_in(None)
@@ -142,7 +131,7 @@ class PredictingModel:
         self,
         opened: Opened,
         home: Path | None = None,
-        tuned: Tuned | None = None,
+        tuned: thresholds.Tuned | None = None,
         extra_report: Mapping[str, Any] | None = None,
     ) -> None:
         """Make a model from an opened version.
@@ -157,7 +146,7 @@ class PredictingModel:
         self._extra_report = dict(extra_report or {})
         self._featurizer = featurizer_of(opened)
         self._predictor = make_predictor(opened)
-        self._served: ServedVersion | None = None
+        self._served: serving.ServedVersion | None = None
 
     def __repr__(self) -> str:
         return f"<xylem.Model {self.trainer}, {self.n_labels} labels>"
@@ -196,9 +185,9 @@ class PredictingModel:
         label info for it, it is the name there: in the language of the label info, else in the next
         one that has a name.
         """
-        live = LiveLabelInfo(self._opened.manifest.model, self._opened.labels)
+        live = serving.LiveLabelInfo(self._opened.manifest.model, self._opened.labels)
         if self._home is not None:
-            live.follow(store_of(self._home).label_info(live.model))
+            live.follow(serving.store_of(self._home).label_info(live.model))
         return LabelNames(live)
 
     @property
@@ -338,8 +327,6 @@ class PredictingModel:
         `score`, `explanation`. `top_r` and `top_k` are as in `predict`; `vector` is that of the
         text.
         """
-        from xylem.base import Limits
-        from xylem.serving import PREDICT, Body
 
         instances = instance if is_matrix(instance) else [instance]
         instances, _ = columns_from_memory(instances, None, None, None, self._featurizer.fields)
@@ -359,17 +346,17 @@ class PredictingModel:
         body = json.dumps(
             {"instances": [encoded_instance], "top_r": _top(top_r, top_k), "explain": True}
         ).encode()
-        reply = PREDICT.answer_fully(PREDICT.read(Body(body), Limits()), self._as_served())
+        request = serving.PREDICT.read(serving.Body(body), base.Limits())
+        reply = serving.PREDICT.answer_fully(request, self._as_served())
         return list(json.loads(b"".join(reply.parts))["predictions"][0]["labels"])
 
-    def _as_served(self) -> "ServedVersion":
+    def _as_served(self) -> "serving.ServedVersion":
         """Return the version as a server answers with it, with its label info. It is made once."""
-        from xylem.serving import open_version
 
         if self._served is None:
-            served = open_version(self._opened)
+            served = serving.open_version(self._opened)
             if self._home is not None:
-                served.info.follow(store_of(self._home).label_info(served.name))
+                served.info.follow(serving.store_of(self._home).label_info(served.name))
             self._served = served
         return self._served
 
@@ -378,8 +365,6 @@ class PredictingModel:
 
         Raises BadInput, with the place of a wrong item in its message.
         """
-        from xylem.base import Limits
-        from xylem.serving import Options, validated
 
         if allow_labels is None and deny_labels is None:
             return None
@@ -390,7 +375,7 @@ class PredictingModel:
             for name, items in (("allow_labels", allow_labels), ("deny_labels", deny_labels))
         }
         try:
-            options = validated(lists, Options, Limits())
+            options = serving.validated(lists, serving.Options, base.Limits())
             return self._as_served().masks.mask_of(options.allow_labels, options.deny_labels)
         except BadInput as error:
             raise type(error)(public_message_of(error)) from None
@@ -431,13 +416,13 @@ class PredictingModel:
 
         if chunk_characters is None:
             return search(self._rows(checked, vectors), options)
-        n_characters_max = check_chunk_characters(chunk_characters, "chunk_characters")
+        n_characters_max = serving.check_chunk_characters(chunk_characters, "chunk_characters")
         if checked.kind != "text":
             raise BadParameter(f"chunk_characters: expected texts to divide, found {checked.kind}")
-        rows, ptr = rows_of_divided_texts(
+        rows, ptr = serving.rows_of_divided_texts(
             checked.rows, n_characters_max, self._featurizer, vectors_from_memory(vectors, checked)
         )
-        return search_chunks(search, rows, ptr, options, n_labels, label_thresholds)
+        return serving.search_chunks(search, rows, ptr, options, n_labels, label_thresholds)
 
     def _score_rows(self, rows: SparseRows, ptr: I64, labels: I32) -> list[ScoredLabel]:
         """Return the scores of labels: of row i those in labels[ptr[i]:ptr[i + 1]]."""
@@ -471,7 +456,7 @@ class PredictingModel:
             f'threshold: expected None, "{TUNED}" or a number from 0 to 1, found {threshold!r:.40}'
         )
 
-    def _tuned_state(self) -> Tuned | None:
+    def _tuned_state(self) -> thresholds.Tuned | None:
         """Return the tuned thresholds, or None if there are none.
 
         They are read from the store once.
@@ -479,7 +464,7 @@ class PredictingModel:
         if self._tuned is None and self._home is not None:
             with opened_database(self._home) as database:
                 manifest = self._opened.manifest
-                self._tuned = ThresholdDatabase(database).load(
+                self._tuned = thresholds.ThresholdDatabase(database).load(
                     manifest.model, manifest.version, manifest.digest
                 )
         return self._tuned

@@ -179,11 +179,7 @@ class LiveLabelInfo:
             self.current = None
             return
         subjects = find_names(info.keys, self.labels.utf8, self.labels.offsets)
-        deprecated = info.deprecated()
-        allowed = None
-        if deprecated is not None and (deprecated[subjects] & (subjects >= 0)).any():
-            allowed = (~(deprecated[subjects] & (subjects >= 0))).view(np.uint8)
-        self.current = LabelFacts(info, subjects, allowed)
+        self.current = LabelFacts(info, subjects, info.allowed(subjects))
 
 
 class LabelInfos:

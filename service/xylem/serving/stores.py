@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from xylem.base import XylemError
-from xylem_store import NOBODY, Cause, Corrupt, Model, Store, StoreError
+from xylem_store import Cause, Corrupt, Model, Store, StoreError
 
 
-def store_of(root: Path, cause: Cause = NOBODY) -> Store:
+def store_of(root: Path, cause: Cause = Cause()) -> Store:
     """Return the store of a directory, which tries to open a version before an alias may name it.
 
     cause   the person, process or job that changes the store, for its log

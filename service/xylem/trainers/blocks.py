@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from tempfile import TemporaryFile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import Calls, LabelRows, inverse, offsets
+from xylem.base import NO_ROWS, Calls, LabelRows, ValueHandle, inverse, offsets
 from xylem.evaluation import rows_of
 from xylem.trainers.classifiers import (
     SOLVERS,
@@ -40,8 +40,12 @@ from xylem.trainers.shape import Shape
 from xylem.trainers.size import count_used
 from xylem.trainers.source import JoinedRows, RowsHandle, Tools, TrainingSet, derived_seed
 from xylem.trainers.tree_criteria import parents_of
-from xylem.trainers.weighing import scale_features
+from xylem.trainers.weighing import Weighed, scale_features
 from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
+
+# A group of subtrees has at most 1 / _GROUPS of the rows that a step may hold: the weights of a
+# group are in memory together, and groups are trained side by side.
+_GROUPS = 16
 
 # Most passes over all blocks; later passes change little
 # (docs/adr/0020-steps-and-who-runs-them.md has figures).
@@ -51,11 +55,11 @@ PASSES_MAX = 20
 class _Work(NamedTuple):
     """The work of one step.
 
-    nodes  the nodes of a group of subtrees; or a single large node, reached by more rows than a
-           step may hold
-    tile   the tile of the large node that is trained; -1 for a group
+    nodes  the nodes of a group of subtrees; or a single node above the groups
+    tile   the tile that is trained of a large node, reached by more rows than a step may hold; -1
+           for other nodes, whose classifiers are trained together
     parts  handles of the rows that reach the nodes. For a large node they are blocks dealt at
-           random; the list is empty at the root, which all rows reach
+           random
     """
 
     nodes: list[int]
@@ -63,34 +67,37 @@ class _Work(NamedTuple):
     parts: list[RowsHandle]
 
 
-def _plan_nodes(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
-    """Return the large nodes, and the other inner nodes in groups.
+def _plan_nodes(blocks: Blocks, shape: Shape) -> tuple[list[int], list[int], list[list[int]]]:
+    """Return the large nodes, the middle nodes, and the other inner nodes in groups.
 
-    A large node is reached by more rows than a step may hold; a step can hold the rows of a group.
-    A group has the nodes of subtrees whose leaves are consecutive. A row counts once for each of
-    its labels.
+    A large node is reached by more rows than a step may hold, a middle node by more than a group
+    may have. A group has the nodes of subtrees whose leaves are consecutive. A row counts once for
+    each of its labels.
     """
     rows = blocks.census.label_rows[shape.labels]
     ends = offsets(8 * (blocks.census.label_nonzeros[shape.labels] + 3 * rows))
     n_bytes = np.minimum(ends[shape.last] - ends[shape.first], 8 * blocks.census.n_entries)
-    is_top = n_bytes > blocks.memory_bytes
+    bytes_max = blocks.memory_bytes // _GROUPS
+    is_above = n_bytes > bytes_max
     inner = shape.inner
-    below = inner[~is_top[inner]]
+    below = inner[~is_above[inner]]
     parents = parents_of(shape.child_ptr)
     groups: list[list[int]] = []
     first = end = 0
     for node in below[np.lexsort((below, shape.first[below]))].tolist():
-        if node and not is_top[parents[node]]:
+        if node and not is_above[parents[node]]:
             groups[-1].append(node)
             continue
         start = int(shape.first[node])
         stop = int(shape.last[node])
-        if not groups or start != end or ends[stop] - ends[first] > blocks.memory_bytes:
+        if not groups or start != end or ends[stop] - ends[first] > bytes_max:
             groups.append([])
             first = start
         groups[-1].append(node)
         end = stop
-    return inner[is_top[inner]].tolist(), groups
+    is_large = n_bytes[inner] > blocks.memory_bytes
+    middle = inner[is_above[inner] & ~is_large]
+    return inner[is_large].tolist(), middle.tolist(), groups
 
 
 def _split(block: RowsHandle, place: I32, group: I64, n_groups: int) -> list[TrainingSet]:
@@ -113,7 +120,6 @@ class _SolveWork:
     Its workspace is int32[n_features], zero between calls.
     """
 
-    blocks: list[RowsHandle]
     shape: Shape
     place: I32
     scale: F32 | None
@@ -184,7 +190,7 @@ class _SolveWork:
         duals  file descriptor of the dual variables: LANES float32 for each row of the node
         """
         (node,) = work.nodes
-        blocks = work.parts or self.blocks
+        blocks = work.parts
         solving = self.solving
         bounds = self.shape.child_bounds(node)[work.tile * LANES : (work.tile + 1) * LANES + 1]
         n_children = len(bounds) - 1
@@ -244,16 +250,14 @@ class _SolveWork:
         return chunk_of([solved_of(weights, used.astype(np.int32), used, n_children, solving)])
 
 
-def _count_features(
-    work: _Work, blocks: list[RowsHandle], shape: Shape, n_features: int
-) -> list[int]:
+def _count_features(work: _Work, shape: Shape, n_features: int) -> list[int]:
     """Return, for each node of a work, the number of features that its rows have."""
     if work.tile < 0:
         data = JoinedRows(tuple(work.parts)).get()
         members = members_of(*rows_by_label(data.labels), shape.labels)
         return [count_used(node, data.rows, shape, members) for node in work.nodes]
     is_used, (node,) = np.zeros(n_features, np.uint8), work.nodes
-    for block in work.parts or blocks:
+    for block in work.parts:
         data = block.get()
         members = members_of(*rows_by_label(data.labels), shape.labels)
         node_rows = members.rows[members.ptr[shape.first[node]] : members.ptr[shape.last[node]]]
@@ -263,14 +267,14 @@ def _count_features(
 
 def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
     """Return int64[nodes]: the number of features in the rows of each inner node; 0 at leaves."""
-    works, _, mixed = _divide_tree(blocks, shape, tools)
+    works, _ = _divide_tree(blocks, shape, tools)
     used = np.zeros(len(shape.first), np.int64)
 
     def done(work: _Work, counts: list[int]) -> None:
         used[work.nodes] = counts
 
     tools.crew.steps(
-        Calls(_count_features, (mixed, shape, blocks.census.n_features)),
+        Calls(_count_features, (shape, blocks.census.n_features)),
         [work for work in works if work.tile <= 0],
         done,
     )
@@ -285,15 +289,12 @@ def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
     return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
 
 
-def _divide_tree(
-    blocks: Blocks, shape: Shape, tools: Tools
-) -> tuple[list[_Work], I32, list[RowsHandle]]:
+def _divide_tree(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[list[_Work], I32]:
     """Divide a tree into works, and find the rows of each.
 
-    Returns (the works, those of large nodes first; int32[K], the position of each label among the
-    leaves; the blocks of all rows dealt at random, empty if there is no large node).
+    Returns (the works, the largest first; int32[K], the position of each label among the leaves).
     """
-    tops, groups = _plan_nodes(blocks, shape)
+    tops, middle, groups = _plan_nodes(blocks, shape)
     place = inverse(shape.labels, len(blocks.census.label_rows))
 
     def split_rows(
@@ -314,32 +315,40 @@ def _divide_tree(
     parents = parents_of(shape.child_ptr)
     n_tiles = -(-np.diff(shape.child_ptr) // LANES)
     works: list[_Work] = []
-    level = [node for node in tops if node == 0]
+    level = [0]
     while level:  # no row reaches two nodes of a level by the same label
-        rows = iter([[]]) if level == [0] else split_rows([[node] for node in level], mixed)
-        for node, parts in zip(level, rows, strict=True):
-            works += [_Work([node], tile, parts) for tile in range(n_tiles[node])]
+        for nodes, handles in ((tops, mixed), (middle, blocks.handles)):
+            level_nodes = [node for node in level if node in nodes]
+            rows = (
+                iter([handles])
+                if level_nodes == [0]
+                else split_rows([[node] for node in level_nodes], handles)
+            )
+            for node, parts in zip(level_nodes, rows, strict=True):
+                tiles = range(n_tiles[node]) if nodes is tops else [-1]
+                works += [_Work([node], tile, parts) for tile in tiles]
         above = set(level)
-        level = [node for node in tops if node and parents[node] in above]
+        level = [node for node in [*tops, *middle] if node and parents[node] in above]
     rows = split_rows(groups, blocks.handles)
     works += [_Work(nodes, -1, parts) for nodes, parts in zip(groups, rows, strict=True)]
-    return works, place, mixed
+    return works, place
 
 
 def train_blocks(
     blocks: Blocks, shape: Shape, scale: F32 | None, solving: SolverOptions, tools: Tools
-) -> list[Chunk | None]:
-    """Return the chunk of every inner node of a shape, None at its leaves.
+) -> list[Any]:
+    """Return a handle of the chunk of every inner node of a shape, None at its leaves.
 
-    This is `train_classifiers` for rows that are stored in blocks.
-
+    This is `train_classifiers` for rows that are stored in blocks. A chunk scores original rows,
+    and is in a file.
 
     The bits are those of `train_classifiers` at all nodes but the large ones, and do not depend on
-    the machines that run the steps. Memory: the chunks; for a step about three times `memory_bytes`
-    and 76 bytes a feature.
+    the machines that run the steps. Memory: the chunks of a few groups; for a step about three
+    times `memory_bytes` and 76 bytes a feature.
     """
-    works, place, mixed = _divide_tree(blocks, shape, tools)
-    chunks: list[Chunk | None] = [None] * len(shape.first)
+    works, place = _divide_tree(blocks, shape, tools)
+    plain = Weighed(NO_ROWS, scale).plain_chunk
+    chunks: list[ValueHandle[Chunk] | None] = [None] * len(shape.first)
     tiles: dict[int, list[tuple[Chunk, I32]]] = {
         work.nodes[0]: [] for work in works if work.tile >= 0
     }
@@ -353,12 +362,11 @@ def train_blocks(
             )
         else:
             for node, chunk in zip(work.nodes, solved, strict=True):
-                chunks[node] = chunk
+                chunks[node] = tools.crew.spill(plain(chunk))
         n_done += 1
         tools.progress("classifiers", n_done, len(works))
 
     solve = _SolveWork(
-        blocks=mixed,
         shape=shape,
         place=place,
         scale=scale,
@@ -369,5 +377,6 @@ def train_blocks(
     )
     tools.crew.steps(solve, works, done)
     for node, parts in tiles.items():
-        chunks[node] = merge_chunks(parts, int(shape.child_ptr[node + 1] - shape.child_ptr[node]))
+        n_children = len(shape.child_bounds(node)) - 1
+        chunks[node] = tools.crew.spill(plain(merge_chunks(parts, n_children)))
     return chunks

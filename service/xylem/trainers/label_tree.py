@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from xylem.base import NO_ROWS, LabelRows, Parameters, SparseRows, fault
+from xylem.base import LabelRows, Parameters, SparseRows, fault
 from xylem.trainers.blocks import features_used, train_blocks
 from xylem.trainers.classifiers import (
     Members,
@@ -38,7 +38,8 @@ from xylem.trainers.spec import (
     TrainerSpec,
 )
 from xylem.trainers.weighing import Weighed, weigh
-from xylem_store import F32, I32, IDS_MAX, Chunk, Link, Tree
+from xylem.trainers.windows import mapped
+from xylem_store import F32, I32, IDS_MAX, Link, Tree
 
 Prune = Literal["auto"] | Annotated[float, Field(ge=0.0, le=100.0)]
 
@@ -201,14 +202,13 @@ def grow(
     weighed: Weighed, shape: Shape, members: Members, solving: SolverOptions, tools: Tools
 ) -> Tree:
     """Train the classifiers of a shape on weighed rows; return a tree that scores original rows."""
-    return _tree_of(weighed, shape, train_classifiers(weighed.rows, shape, members, solving, tools))
-
-
-def _tree_of(weighed: Weighed, shape: Shape, chunks: list[Chunk | None]) -> Tree:
     return Tree(
         shape.child_ptr,
         shape.node_label,
-        [chunk and weighed.plain_chunk(chunk) for chunk in chunks],
+        [
+            chunk and weighed.plain_chunk(chunk)
+            for chunk in train_classifiers(weighed.rows, shape, members, solving, tools)
+        ],
     )
 
 
@@ -226,17 +226,26 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
         data = data._replace(rows=weighed.rows)
         trees = [
             grow(weighed, shape, members, solving, tree_tools)
-            for tree_tools, shape, members in _shapes_of_rows(data, parameters, tools)
+            # all shapes first: then the vectors of labels are gone while classifiers are trained
+            for tree_tools, shape, members in list(_shapes_of_rows(data, parameters, tools))
         ]
     else:
         blocks, scale, shapes = _shapes_of_blocks(source, parameters, tools)
-        weighed = Weighed(NO_ROWS, scale)
         trees = [
-            _tree_of(weighed, shape, train_blocks(blocks, shape, scale, solving, tree_tools))
-            for tree_tools, shape in shapes
+            Tree(
+                shape.child_ptr,
+                shape.node_label,
+                train_blocks(blocks, shape, scale, solving, tree_tools),
+            )
+            for tree_tools, shape in list(shapes)
         ]
     return Trained.from_trees(
-        trees, len(census.label_rows), census.n_features, parameters.model_link(), parameters
+        trees,
+        len(census.label_rows),
+        census.n_features,
+        parameters.model_link(),
+        parameters,
+        np.zeros if source.reads == "rows" else mapped,
     )
 
 

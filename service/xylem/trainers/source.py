@@ -426,15 +426,23 @@ class Tools:
         """Return a copy with another seed, derived from this one, for a part of the work."""
         return replace(self, seed=derived_seed(self.seed, *words))
 
-    def collect(self, stage: str, step: Step[T, R], items: Sequence[T]) -> list[R]:
+    def collect(
+        self,
+        stage: str,
+        step: Step[T, R],
+        items: Sequence[T],
+        keep: Callable[[R], Any] = lambda result: result,
+    ) -> list[Any]:
         """Run a step on each item and return the results in the order of the items.
+
+        keep  makes of each result what is returned in its place
 
         Reports after each how many items are done.
         """
-        results: dict[T, R] = {}
+        results: dict[T, Any] = {}
 
         def done(item: T, result: R) -> None:
-            results[item] = result
+            results[item] = keep(result)
             self.progress(stage, len(results), len(items))
 
         self.crew.steps(step, items, done)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -134,20 +135,25 @@ class Trained:
         n_features: int,
         link: Link,
         parameters: Parameters,
+        zeros: Callable[[int, Any], NDArray[Any]] = np.zeros,
         **fields: Any,
     ) -> "Trained":
         """Return the result of a training with these trees.
 
+        zeros   makes the arrays that grow with the weights, as for `build_ensemble`
         fields  other fields of the result by name: extra, report, warnings, state
         """
         kind = next(kind for kind, links in LINKS.items() if link in links)
         return cls(
-            ensemble=build_ensemble(trees, n_labels, n_features),
+            ensemble=build_ensemble(trees, n_labels, n_features, zeros=zeros),
             kind=kind,
             link=link,
             parameters=parameters.model_dump(),
             n_nonzeros=sum(
-                len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None
+                len(chunk.get().weight)
+                for tree in trees
+                for chunk in tree.chunks
+                if chunk is not None
             ),
             **fields,
         )

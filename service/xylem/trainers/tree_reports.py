@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import LabelRows, ranges
+from xylem.base import LabelRows, offsets, ranges
 from xylem.evaluation import rows_of
 from xylem.trainers.tree_criteria import (
     FLAT_WEIGHT_BYTES,
@@ -185,10 +185,9 @@ def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
 
     Cost: a pass over the blocks and the weights.
     """
-    chunk = np.repeat(np.arange(len(ensemble.directory)), np.diff(ensemble.block_ptr))
-    of_chunks = np.bincount(chunk, np.bitwise_count(ensemble.blocks[:, 0]), len(ensemble.directory))
+    n_used = offsets(np.bitwise_count(ensemble.blocks[:, 0]))[ensemble.block_ptr]
     used = np.zeros(len(ensemble.parent), np.int64)  # features of each inner node's chunk
-    used[ensemble.node_chunk >= 0] = of_chunks.astype(np.int64)
+    used[ensemble.node_chunk >= 0] = np.diff(n_used)
     n_children = np.diff(ensemble.child_ptr)
     n_trees = int(ensemble.child_ptr[0])
     depth = depths(ensemble.child_ptr, n_trees)

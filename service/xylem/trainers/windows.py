@@ -19,7 +19,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from xylem.base import BadParameter, LabelRows, OnProgress, SparseRows
 from xylem.trainers.source import (
-    Census,
     JoinedRows,
     RowsHandle,
     RowSource,
@@ -84,7 +83,7 @@ def deal_windows(source: RowSource, tools: Tools) -> RowWindows:
         return RowWindows([_SelectedRows(TrainingSet.join(list(parts)))], tools.seed)
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if not in_memory and free < 8 * census.n_entries:
-        raise _no_room(census, f"{free >> 20} MiB")
+        raise _no_room(8 * census.n_entries, f"{free >> 20} MiB")
     random = derived_random(tools.seed, _DEAL)
     pieces: list[list[RowsHandle]] = [[] for _ in range(n_windows)]
     for data in _whole_windows(parts):
@@ -124,10 +123,10 @@ def load_rows(source: RowSource, progress: OnProgress) -> tuple[TrainingSet, boo
         ), False
     n_rows = census.n_rows
     n_carried = int(census.label_rows.sum())
-    row_ptr = mapped(np.int64, n_rows + 1, census)
-    label_ptr = mapped(np.int64, n_rows + 1, census)
-    indices, values = (mapped(dtype, census.n_nonzeros, census) for dtype in (np.int32, np.float32))
-    label_ids = mapped(np.int32, n_carried, census)
+    row_ptr = mapped(n_rows + 1, np.int64)
+    label_ptr = mapped(n_rows + 1, np.int64)
+    indices, values = (mapped(census.n_nonzeros, dtype) for dtype in (np.int32, np.float32))
+    label_ids = mapped(n_carried, np.int32)
     n = nnz = label_end = 0
     for rows, labels in parts_with_progress(source, progress, STAGE):
         ends = n + rows.n_rows, nnz + len(rows.indices), label_end + len(labels.indices)
@@ -145,8 +144,8 @@ def load_rows(source: RowSource, progress: OnProgress) -> tuple[TrainingSet, boo
     ), True
 
 
-def mapped(dtype: DTypeLike, n: int, census: Census) -> NDArray[Any]:
-    """Return an array of n elements in a memory-mapped temporary file without a name.
+def mapped(n: int, dtype: DTypeLike) -> NDArray[Any]:
+    """Return an array of n zeros in a memory-mapped temporary file without a name.
 
     The file is removed with the array. Raises BadParameter if there is no room for it.
     """
@@ -161,12 +160,12 @@ def mapped(dtype: DTypeLike, n: int, census: Census) -> NDArray[Any]:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
-            raise _no_room(census, f"none left: {error.strerror}") from error
+            raise _no_room(n_bytes, f"none left: {error.strerror}") from error
         return np.asarray(np.memmap(file, dtype, "r+", shape=n))
 
 
-def _no_room(census: Census, room: str) -> BadParameter:
+def _no_room(n_bytes: int, room: str) -> BadParameter:
     return BadParameter(
-        f"TMPDIR: expected room for {8 * census.n_entries >> 20} MiB to shuffle the rows in "
-        f"{tempfile.gettempdir()}, found {room}; name a larger directory"
+        f"TMPDIR: expected room for {n_bytes >> 20} MiB in {tempfile.gettempdir()}, found {room}; "
+        "name a larger directory"
     )

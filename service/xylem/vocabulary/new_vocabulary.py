@@ -39,11 +39,13 @@ from xylem_store import (
     build_names,
     group_of,
     has_near,
+    json_array,
     map_name,
     origin_arrays,
     parent_of,
     proposing_of,
     read_origin,
+    read_report,
 )
 
 
@@ -199,10 +201,23 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
         metrics=manifest.metrics,
         extra={
             **draft.extra,
-            **{
-                name: array
-                for name, array in arrays.items()
-                if name == REPORT or name.startswith(f"{CALIBRATION}/")
-            },
+            **{name: array for name, array in arrays.items() if name.startswith(f"{CALIBRATION}/")},
+            REPORT: json_array(REPORT, _report_with(concepts, read_report(arrays))),
         },
     )
+
+
+def _report_with(concepts: Concepts, report: dict[str, Any]) -> dict[str, Any]:
+    """Return a version's report with the findings on another vocabulary in place of the old ones.
+
+    The findings on rows stay, as the figures do.
+    """
+    on_rows = (
+        finding
+        for finding in report.get("findings", ())
+        if finding["code"] != "concepts-without-type"
+    )
+    return {
+        **report,
+        "findings": [*on_rows, *(finding.as_json() for finding in concepts.findings)],
+    }

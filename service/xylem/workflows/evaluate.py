@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.base import BadParameter, DataReport, OnProgress, SparseRows, no_progress
-from xylem.datasets import WORKFLOW_FINDINGS
 from xylem.engine import (
     Predictions,
     PredictOptions,
@@ -41,16 +40,15 @@ from xylem.evaluation import (
 )
 from xylem.thresholds import Tuned
 from xylem.workflows.branch_figures import branch_groups, near_misses
+from xylem.workflows.labelled import note_never_answered
 from xylem.workflows.stored_figures import Band, frequency_bands, group_figures, kept_figures
-from xylem_store import F32, I64, U8, LabelInfo, Model, has_calibration, has_rerank, name_of
+from xylem_store import F32, I64, U8, LabelInfo, Model, find_names, has_calibration, has_rerank
 
 TOP_R = 5  # labels predicted for each row, for the measures of rankings and for the timing
 
 THRESHOLD_UNTUNED = 0.5  # the threshold of F-measures if a version has no tuned thresholds
 
 F_MEASURES = ("macro_f", "micro_f", "instance_f")
-
-EXAMPLES = 3  # how many labels a finding names
 
 NAMES_MAX = 20  # at most this many labels that the model does not know are named
 
@@ -107,8 +105,8 @@ def evaluate_rows(
 
     sweep     whether precision and recall of one threshold for all labels are measured, which takes
               one more exact search
-    allowed   uint8[K], 0 for labels that a server never answers; None: there are none. Those of the
-              rows are a finding, as are labels without a leaf
+    allowed   uint8[K], 0 for labels that a server never answers; None: those that the label info
+              says to be deprecated. Those of the rows are a finding, as are labels without a leaf
     info      the label info, by which near misses are counted; None: they are not counted
     concepts  those whose branches have figures of their own, as `branch_groups` takes them
 
@@ -119,7 +117,9 @@ def evaluate_rows(
         raise BadParameter("under: expected a model with label info, found one without")
     groups = [] if info is None else branch_groups(model.labels, info, concepts)
     predictor = make_predictor(model)
-    _note_never_answered(model, labelled, allowed)
+    if allowed is None and info is not None:
+        allowed = info.allowed(find_names(info.keys, model.labels.utf8, model.labels.offsets))
+    note_never_answered(labelled, model.labels, labelled.never_answered(model, allowed))
     figures, ranked, counts, bins, bands = _measure(
         predictor, model, labelled, threads, on_progress, tuned, empty
     )
@@ -146,19 +146,6 @@ def evaluate_rows(
         bins,
         _sweep(predictor, labelled, threads, on_progress) if sweep else [],
     )
-
-
-def _note_never_answered(model: Model, labelled: Labelled, allowed: U8 | None) -> None:
-    """Add the finding that labels of the rows are never answered, if some are."""
-    never = labelled.never_answered(model, allowed).tolist()
-    if never and labelled.report is not None:
-        labelled.report.note(
-            WORKFLOW_FINDINGS["labels-never-answered"].about(
-                n=len(never),
-                n_labels=len(np.unique(labelled.labels.indices)),
-                names=", ".join(repr(name_of(model.labels, label)) for label in never[:EXAMPLES]),
-            )
-        )
 
 
 def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:

@@ -18,7 +18,7 @@ from xylem.datasets import WORKFLOW_FINDINGS, read_dataset, read_texts
 from xylem.engine import ContextFeaturizer, Featurizer
 from xylem.evaluation import Labelled, digests_of, labelled_dataset
 from xylem.vocabulary import featurizer_of
-from xylem_store import U64, Model, NameTable
+from xylem_store import I32, U64, Model, NameTable, name_of
 
 
 def read_labelled(
@@ -81,5 +81,31 @@ def note_repeated_rows(digests: U64, valid: Labelled, *, strict: bool) -> None:
     if n_repeated > REPEATED_SHARE * valid.n_rows and valid.report is not None:
         valid.report.note(
             WORKFLOW_FINDINGS["repeated-rows"].about(n=n_repeated, n_rows=valid.n_rows),
+            strict=strict,
+        )
+
+
+EXAMPLES = 3  # how many labels a finding names
+
+
+def note_never_answered(
+    valid: Labelled, names: NameTable, labels: I32, *, strict: bool = False
+) -> None:
+    """Add the finding that labels of rows are never answered, if some are.
+
+    names   of all labels
+    labels  those of the rows that are never answered, ascending
+
+    Raises BadData if findings are refused.
+    """
+    if len(labels) and valid.report is not None:
+        valid.report.note(
+            WORKFLOW_FINDINGS["labels-never-answered"].about(
+                n=len(labels),
+                n_labels=len(np.unique(valid.labels.indices)),
+                names=", ".join(
+                    repr(name_of(names, label)) for label in labels[:EXAMPLES].tolist()
+                ),
+            ),
             strict=strict,
         )

@@ -65,6 +65,7 @@ from xylem_store import (
     locked,
     model_of,
     origin_arrays,
+    read_origin,
     read_report,
 )
 
@@ -72,6 +73,13 @@ from xylem_store import (
 JUDGES_MIN = 30
 
 NAMES_MAX = 20  # at most this many concepts are named in a report
+
+# what a rule of promotion compares, in its reason
+CHANGES = {
+    "difference": "a change",
+    "low": "a lower end of the change's interval",
+    "high": "an upper end of the change's interval",
+}
 
 _COMPARED = 500  # held-out documents that are compared with all rows at a time
 
@@ -139,6 +147,7 @@ def learn_and_publish(
 
     The report has
 
+    baseline    the version before, or null
     sources     for each file, and feedback: its rows, and how many of them teach documents
                 ("learnt"), teach a member ("members"), are held out ("held_out"), or are older rows
                 of a text, or blank ("left_out")
@@ -165,23 +174,24 @@ def learn_and_publish(
             f"{', '.join(missing)}"
         )
     store.prepare()
-    work = LearnWork(
-        store=store,
-        model=model,
-        request=request,
-        on_progress=on_progress,
-        database=database,
-        chosen=with_encoder(request.recipe.training(request.threads).chosen(), store),
-    )
     with _alone(store, model):
-        for step in STEPS:
+        manifest = store.published(model, request.job) if request.job else None
+        work = LearnWork(
+            store=store,
+            model=model,
+            request=request,
+            on_progress=on_progress,
+            database=database,
+            chosen=with_encoder(request.recipe.training(request.threads).chosen(), store),
+            manifest=manifest or MADE_LATER,
+        )
+        for step in LAST_STEPS if manifest else STEPS:
             work = step(work)
     return {
         "model": model,
         "version": work.manifest.version,
         "model_bytes": work.manifest.model_bytes,
         "labels": work.manifest.n_labels,
-        "baseline": work.old and work.old.manifest.version,
         "metrics": dict(work.manifest.metrics),
         **work.report,
     }
@@ -322,6 +332,7 @@ def measure(work: LearnWork) -> LearnWork:
             dataset = dataset.take(np.flatnonzero(is_alone))
             facts["figures"] = _compare(old, new, dataset, work)
     report["concepts"] = _concepts(old, work)
+    report["baseline"] = old and old.manifest.version
     return replace(work, old=old, report=report)
 
 
@@ -424,11 +435,11 @@ def decide(work: LearnWork) -> LearnWork:
         )
     elif not promoted and rule is not None:
         figure = judges["figures"][rule.metric]
-        promoted = figure["difference"] >= rule.least_change - 1e-9
+        promoted = figure[rule.part] >= rule.least_change - 1e-9
         reasons.append(
-            f"{rule.metric}: expected a change of at least {rule.least_change:+g}, found "
-            f"{figure['difference']:+.2f}, from {figure['a']:.2f} to {figure['b']:.2f}, with an "
-            f"interval of {figure['low']:+.2f} to {figure['high']:+.2f}"
+            f"{rule.metric}: expected {CHANGES[rule.part]} of at least {rule.least_change:+g}, "
+            f"found a change of {figure['difference']:+.2f}, from {figure['a']:.2f} to "
+            f"{figure['b']:.2f}, with an interval of {figure['low']:+.2f} to {figure['high']:+.2f}"
         )
     return replace(
         work,
@@ -464,19 +475,37 @@ def publish(work: LearnWork) -> LearnWork:
     return replace(work, manifest=manifest)
 
 
+def recall(work: LearnWork) -> LearnWork:
+    """Take the report of the version that an earlier try of the job has published.
+
+    That try has ended before the job was told so. It may have moved `latest` already.
+    """
+    report = read_report(work.store.open(work.model, work.manifest.version).arrays)["learning"]
+    present = work.store.alias(work.model, LATEST).version
+    old = work.store.open(work.model, present) if present == report["baseline"] else None
+    return replace(work, report=report, old=old)
+
+
 def tune_thresholds(work: LearnWork) -> LearnWork:
-    """Tune thresholds on the held-out documents, if the recipe has an aim for them."""
-    objective = work.request.recipe.thresholds
-    if objective is None or not work.rows.judges:
-        return work
-    version = work.store.open(work.model, work.manifest.version)
-    (outcome,) = tune(
-        version,
-        request_of(None, Path(), None, "zero", objective=objective),
-        work.on_progress,
-        _labelled(version, dataset_of(work.rows.judges)),
-    )
-    work.database.save(work.model, work.manifest.version, outcome.tuned, version.manifest.digest)
+    """Tune thresholds on the held-out documents, where a recipe has an aim for them.
+
+    An earlier try of a job, or feedback, may have set them. A version before this one has none if
+    the run that made it was killed.
+    """
+    new = work.store.open(work.model, work.manifest.version)
+    for version in filter(None, (work.old, new)):
+        number = version.manifest.version
+        objective = read_origin(version.arrays).get("recipe", {}).get("thresholds")
+        is_tuned = work.database.load(work.model, number) is not None
+        if objective is None or is_tuned or not work.rows.judges:
+            continue
+        (outcome,) = tune(
+            version,
+            request_of(None, Path(), None, "zero", objective=objective),
+            work.on_progress,
+            _labelled(version, dataset_of(work.rows.judges)),
+        )
+        work.database.save(work.model, number, outcome.tuned, version.manifest.digest)
     return work
 
 
@@ -494,9 +523,10 @@ def promote(work: LearnWork) -> LearnWork:
             "reasons": [f"{LATEST} moved to {present} while the versions were compared"],
         }
         work = replace(work, report={**work.report, "promotion": promotion})
-        with contextlib.suppress(VersionInUse):  # of an alias that names it already
-            work.store.delete(work.model, work.manifest.version)
-        work = tune_thresholds(publish(work))
+        if work.draft is not MADE_LATER:  # else an earlier try of the job may have promoted it
+            with contextlib.suppress(VersionInUse):  # of an alias that names it already
+                work.store.delete(work.model, work.manifest.version)
+            work = tune_thresholds(publish(work))
     # a first run that was killed has published a version without label info
     if promotion["promoted"] or work.store.label_info(work.model) is None:
         recipe = work.request.recipe
@@ -514,6 +544,9 @@ def promote(work: LearnWork) -> LearnWork:
         work.store.promote(work.model, work.manifest.version)
     return work
 
+
+# The steps of a run of a job that has published its version already.
+LAST_STEPS = (read_rows, recall, tune_thresholds, promote)
 
 # The steps of a run, in their order.
 STEPS = (

@@ -73,11 +73,15 @@ class RecipeSource(_Part):
 class Promotion(_Part):
     """The rule by which `latest` moves: a figure, and by how much it must rise at least.
 
-    least_change  below 0: by how much it may fall, in points of a percent
+    part          what must be so large: the change itself ("difference"), or an end of its 95%
+                  interval. "high" refuses a version only if it is surely worse; "low" promotes it
+                  only if it is surely no worse
+    least_change  in points of a percent; below 0: by how much the figure may fall
     """
 
     metric: Measure = "F1@5"
-    least_change: float = -0.5
+    part: Literal["difference", "low", "high"] = "high"
+    least_change: float = 0.0
 
 
 class Recipe(_Part):

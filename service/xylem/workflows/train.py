@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from xylem.base import (
     Crew,
     DataReport,
@@ -45,7 +47,12 @@ from xylem.workflows.going_on import (
     rows_with_new_labels,
 )
 from xylem.workflows.label_info import with_label_info
-from xylem.workflows.labelled import note_repeated_rows, read_labelled, read_labelled_with
+from xylem.workflows.labelled import (
+    note_never_answered,
+    note_repeated_rows,
+    read_labelled,
+    read_labelled_with,
+)
 from xylem.workflows.prepared import (
     PreparedRows,
     prepare,
@@ -287,6 +294,14 @@ def _read_valid(work: TrainingWork) -> TrainingWork:
         with_vectors=work.with_vectors,
     )
     note_repeated_rows(source.digests, valid, strict=work.request.columns.strict)
+    allowed = work.label_info and work.label_info.allowed(
+        find_names(work.label_info.keys, source.names.utf8, source.names.offsets)
+    )
+    if allowed is not None:
+        labels = np.unique(valid.labels.indices)
+        note_never_answered(
+            valid, source.names, labels[allowed[labels] == 0], strict=work.request.columns.strict
+        )
     return replace(work, valid=valid)
 
 

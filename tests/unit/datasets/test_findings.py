@@ -108,9 +108,16 @@ def test_plain_rows_are_read_alike_and_have_no_findings(door: Door, tmp_path: Pa
         ("labels-as-text", lambda labels: str(tuple(labels) if labels[1:] else (*labels, "x"))),
         ("labels-as-text", lambda labels: "{" + ",".join(labels) + ",}"),
         ("labels-as-text", lambda labels: str(set(labels))),
+        ("labels-as-text", lambda labels: f"[{'; '.join(labels)}]"),
+        ("labels-as-text", lambda labels: f"'{';'.join(labels)}'"),
+        ("labels-as-text", lambda labels: f"“{';'.join(labels)}”"),
         ("labels-joined", "/".join),
         ("labels-joined", "><".join),
         ("labels-joined", lambda labels: "".join(f"<{name}>" for name in labels)),
+        ("labels-joined", " - ".join),
+        ("labels-joined", " & ".join),
+        ("labels-joined", "+".join),
+        ("labels-joined", "_".join),
         ("null-labels", lambda labels: "nan" if "war" in labels else labels),
         ("null-labels", lambda labels: "NULL" if "war" in labels else labels),
         ("fasttext-prefix", lambda labels: [f"__label__{name}" for name in labels]),
@@ -144,7 +151,7 @@ def test_each_kind_of_fault_is_found_by_every_door(
             door(tmp_path, rows, TableColumns(strict=True))
 
 
-@pytest.mark.parametrize("mark", ["|", ",", " ", ", ", ";", "#"])
+@pytest.mark.parametrize("mark", ["|", ",", " ", ", ", ";", "#", "、", "，", "；"])
 @pytest.mark.parametrize("door", [by_csv, by_tsv, by_parquet, by_job])
 def test_the_separator_is_guessed_by_every_door(door: Door, mark: str, tmp_path: Path) -> None:
     rows = [(text, mark.join(labels)) for text, labels in ROWS]
@@ -159,6 +166,10 @@ def test_names_that_share_a_mark_are_no_joined_labels() -> None:
     cities = ["Washington, DC", "Paris, TX", "Paris", "London", "Rome, GA", "Bern"]
     for names in (topics, tree, cities, ["a|b"], [], ["C#", "F#", "J#", "C"]):
         assert mark_between(names) in (None, "#"), names
+    hyphened = ["x-ray", "ct-scan", "mri", "pet-scan"]
+    assert mark_between([f"{a} {b}" for a in hyphened for b in hyphened if a != b]) == " "
+    uris = [f"http://x/{name}" for name in "abc"]
+    assert mark_between([f"<{a}> <{b}>" for a in uris for b in uris]) == " "
     assert mark_between(cities) is None
 
 
@@ -258,8 +269,8 @@ def test_counts_of_rows_without_text_or_labels(tmp_path: Path) -> None:
 
 
 def test_names_are_folded() -> None:
-    names = ["Ｆｒｕｉｔ", "fruit", "Fru it", "f\u200bruit", "3", "3.0", "3.5"]
-    assert folded_names(names) == ["fruit"] * 4 + ["3", "3", "3.5"]
+    names = ["Ｆｒｕｉｔ", "fruit", "Fru it", "f\u200bruit", "3", "3.0", "03", "3.5", "0", "00.0"]
+    assert folded_names(names) == ["fruit"] * 4 + ["3", "3", "3", "3.5", "0", "0"]
     assert [label_name(name) for name in ("\u200b \u00a0a\u00ad ", "\ufeff", "", " b c ")] == [
         "a",
         "",

@@ -65,6 +65,8 @@ def test_lists_of_zero_and_one(tmp_path: Path) -> None:
     with pytest.raises(BadData, match=r"found int 3: write \[\[3\], \[1\]\]"):
         dataset_from_memory(["a", "b"], [3, 1])
     lines = [{"text": text, "labels": row} for text, row in zip(texts, lists, strict=True)]
+    with pytest.raises(BadData, match=r"found 1 dimensions: write \[\[3\], \[1\]\]"):
+        dataset_from_memory(["a", "b"], np.array([3, 1]))
     with pytest.raises(BadData, match=r"in lists of 8 in every row.*\(labels-zero-one\)"):
         read_dataset(write_lines(tmp_path / "a.jsonl", lines))
 
@@ -95,6 +97,27 @@ def test_columns_that_no_name_tells_are_guessed_by_their_cells(tmp_path: Path) -
     assert options[-2:] == ("--label-column", "queue")
 
 
+def test_columns_that_may_have_labels_are_a_doubt(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    head = ("ID", "public", "archived", "Kysymys")
+    flagged = [(i, i % 2, int(i % 3 == 0), t) for i, (t, _) in enumerate(ROWS)]
+    cells = [(*row, ", ".join(ls)) for row, (_, ls) in zip(flagged, ROWS, strict=True)]
+    path.write_text(table((*head, "Asiasanat"), cells))
+    dataset = read_dataset(path)
+    assert as_read(dataset) == RIGHT and findings_of(dataset) == ["ambiguous-labels"]
+    cells = [(*row, ls[0]) for row, (_, ls) in zip(flagged, ROWS, strict=True)]
+    path.write_text(table((*head, "Genre"), cells))
+    dataset = read_dataset(path)
+    assert dataset.names == ["archived", "public"]
+    assert findings_of(dataset) == ["ambiguous-labels"]
+    path.write_text(table(head, flagged))
+    assert findings_of(read_dataset(path)) == []
+    when = [f"{i % 28 + 1} January {2000 + i % 20}" for i in range(len(ROWS))]
+    cells = [(date, t, ls[0]) for date, (t, ls) in zip(when, ROWS, strict=True)]
+    path.write_text(table(("when", "body", "x"), cells))
+    assert findings_of(read_dataset(path)) == ["ambiguous-labels"]
+
+
 def test_what_was_guessed_is_what_the_options_say(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         table(
@@ -123,6 +146,14 @@ def test_what_is_wrong_with_lines_of_tables(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("sep=;\r\n" + table(("text", "labels"), cells, ";"))
     assert as_read(read_dataset(path)) == RIGHT
+    path.write_text('"sep=;"\n' + table(("text", "labels"), cells, ";"))
+    assert as_read(read_dataset(path)) == RIGHT
+    lines = [f"{labels},{t.replace(',', '')}" for t, labels in cells]
+    for row in (19, 150):
+        lines[row] = lines[row].replace(",", ',"')
+    path.write_text("\n".join(["labels,text", *lines, ""]))
+    with pytest.raises(BadData, match=r"a\.csv:21: expected a comma .* closing quote"):
+        read_dataset(path)
     path.write_text(table(cells[0], cells[1:]))
     with pytest.raises(BadData, match=r"\(no-header\)"):
         read_dataset(path)

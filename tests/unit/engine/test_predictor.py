@@ -2,6 +2,7 @@
 what they refuse.
 """
 
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
@@ -172,6 +173,18 @@ def test_a_stop_ends_its_own_call_only(model: Any, options: Any, n_rows: int) ->
     assert len(stopped.labels) == 0
     assert stopped.exact.tolist() == [0] * n_rows
     assert_same(predictor.predict(rows, options), expected)
+
+
+def test_a_warm_up_leaves_no_buffers(model: Any) -> None:
+    make_predictor(model).warm_up()  # what is loaded once is there
+    predictor = make_predictor(model)
+    tracemalloc.start()
+    predictor.warm_up()
+    left = tracemalloc.get_traced_memory()[0]
+    predictor.predict(some_rows(1), PredictOptions())
+    with_buffers = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert left < (with_buffers - left) / 2
 
 
 def test_after_the_warm_up_nothing_is_compiled(model: Any) -> None:

@@ -2,6 +2,8 @@
 fit, and near them where they do not.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.helpers.steps import Parts
@@ -66,6 +68,26 @@ def test_blocks_that_fit_in_a_step_have_the_bits_of_memory(
 ) -> None:
     whole = of_memory(name, [*items, "memory_mib=2"])
     assert bits_of(of_blocks(monkeypatch, name, items, 1 << 30)) == bits_of(whole)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_nodes_above_groups_have_the_bits_of_memory(
+    monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    items = ["leaf_size=5", "arity=2", "idf=yes", "trees=2"]
+    plans = []
+    plan = blocks._plan_nodes
+
+    def recorded(made: Any, shape: Any) -> Any:
+        plans.append(plan(made, shape))
+        return plans[-1]
+
+    monkeypatch.setattr(blocks, "_plan_nodes", recorded)
+    of_rows = of_memory("label-tree", [*items, "memory_mib=2"])
+    found = of_blocks(monkeypatch, "label-tree", items, 300_000, threads)
+    assert bits_of(found) == bits_of(of_rows)
+    large, middle, groups = plans[0]
+    assert not large and len(middle) > 1 and len(groups) > 2
 
 
 @pytest.mark.parametrize(

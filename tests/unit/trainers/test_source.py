@@ -90,7 +90,7 @@ def test_a_disk_that_is_full_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/full").open("r+b", buffering=0) as full:
         monkeypatch.setattr(tempfile, "TemporaryFile", lambda buffering: full)
         with pytest.raises(
-            Unavailable, match=r"stream: expected space for rows in .*, found: No space left"
+            Unavailable, match=r"stream: expected space for rows and weights in .*: No space left"
         ):
             _visited(Parts(_data(2, 50), []))
 

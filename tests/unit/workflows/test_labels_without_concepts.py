@@ -24,6 +24,7 @@ from xylem_store.store import Store
 PREFIXES = "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n"
 WITHOUT_CONCEPT = "labels-without-concept"
 WITHOUT_TYPE = "concepts-without-type"
+NEVER_ANSWERED = "labels-never-answered"
 
 
 def turtle(n: int, n_typed: int, first: str = "http://x/") -> str:
@@ -38,9 +39,9 @@ def table(n: int) -> str:
     return "uri,label_en\n" + "".join(f"l{i},{NAMES[i]}\n" for i in range(n))
 
 
-def rows_of(prefix: str) -> list[dict[str, Any]]:
+def rows_of(prefix: str, seed: int = 1) -> list[dict[str, Any]]:
     """Return rows whose labels are the numbers of concepts behind a prefix."""
-    rows: list[dict[str, Any]] = [*documents(60, 1)]
+    rows: list[dict[str, Any]] = [*documents(60, seed)]
     for row in rows:
         row["labels"] = [name.replace("l", prefix) for name in row["labels"]]
     return rows
@@ -61,6 +62,11 @@ def test_resources_without_a_type_are_counted(tmp_path: Path) -> None:
     assert findings == [finding]
     file.write_text(turtle(6, 6))
     assert read_concepts(file, "en").findings == ()
+    blank = '_:b skos:prefLabel "blank"@en . [] skos:prefLabel "blank"@en, "two"@en .\n'
+    file.write_text(turtle(6, 3, "urn:x:") + blank)
+    concepts = read_concepts(file, "en")
+    assert concepts.keys == [f"urn:x:l{i}" for i in range(6)]
+    assert "<urn:x:l3>" in concepts.findings[0].message
     other = '<http://x/g> a skos:Collection ; skos:prefLabel "one"@en, "two"@en .\n'
     file.write_text(turtle(6, 6) + other)
     assert read_concepts(file, "en").findings == (), "what has another type is no concept"
@@ -155,6 +161,66 @@ def test_a_job_tells_of_labels_that_label_info_lacks(tmp_path: Path) -> None:
     combine = {"model": "both", "members": ["m@1"], "data": "valid.jsonl"}
     combined = place.do("combine", {**combine, "vocabulary": "names.csv", "language": "en"})
     assert findings_of(combined.result, WITHOUT_CONCEPT)
+
+
+DEPRECATED = "<http://www.w3.org/2002/07/owl#deprecated>"
+RETIRED = (
+    "found 2 of 6 that are denied, deprecated or without a training row, as 'urn:l0', 'urn:l1'"
+)
+
+
+@pytest.mark.parametrize(
+    "stream", [(), ("--stream", "-p", "solver=sgd")], ids=["in-memory", "stream"]
+)
+def test_figures_of_a_training_tell_of_deprecated_labels(
+    tmp_path: Path, command: Command, stream: tuple[str, ...]
+) -> None:
+    data = write_lines(tmp_path / "rows.jsonl", rows_of("urn:l"))
+    rows = write_lines(tmp_path / "valid.jsonl", rows_of("urn:l", 2))
+    names = tmp_path / "names.ttl"
+    names.write_text(turtle(6, 6, "urn:").replace("a skos", f"{DEPRECATED} true ; a skos", 2))
+    train = ("train", "plt", "--data", data, "--model", "m", "-p", "trees=1", *stream)
+    train = (*train, "--json", "--label-info", names)
+    status, out, err = command(*train, "--valid", rows)
+    assert status == 0 and f"({NEVER_ANSWERED})" in err
+    (message,) = findings_of(json.loads(out.splitlines()[-1]), NEVER_ANSWERED)
+    assert RETIRED in message
+    status, _, err = command(*train)
+    assert status == 0 and NEVER_ANSWERED not in err, "nothing was measured"
+    status, _, err = command(*train, "--valid", rows, "--strict")
+    assert status == 2 and err.endswith(f"({NEVER_ANSWERED})\n")
+    model = xylem.load(tmp_path / "store", "m")
+    report = model.evaluate(
+        [row["text"] for row in rows_of("urn:l", 2)], [row["labels"] for row in rows_of("urn:l", 2)]
+    )
+    assert findings_of(report, NEVER_ANSWERED) == [message]
+
+
+def test_a_vocabulary_job_tells_of_resources_without_a_type(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    for name, n_typed in (("half.ttl", 3), ("all.ttl", 6)):
+        (place.data / name).write_text(turtle(6, n_typed, "urn:label"))
+    write_lines(place.data / "rows.jsonl", rows_of("urn:labell"))
+    place.train(data="rows.jsonl", valid="rows.jsonl")
+    combine = {"model": "both", "members": ["m@1"], "data": "rows.jsonl", "language": "en"}
+    place.do("combine", {**combine, "vocabulary": "all.ttl"})
+    for name, n in (("half.ttl", 1), ("all.ttl", 0)):
+        result = place.do("vocabulary", {"model": "both", "vocabulary": name}).result
+        messages = findings_of(result, WITHOUT_TYPE)
+        assert len(messages) == n and all("found 3 of 6" in message for message in messages)
+        assert result["data"]["rows"] == 60, "the rest of the report is that of the rows"
+
+
+def test_a_job_tells_of_deprecated_labels(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    write_lines(place.data / "rows.jsonl", rows_of("urn:l"))
+    names = place.data / "names.ttl"
+    names.write_text(turtle(6, 6, "urn:").replace("a skos", f"{DEPRECATED} true ; a skos", 2))
+    request = {"data": "rows.jsonl", "valid": "rows.jsonl"}
+    assert not findings_of(place.train(**request).result, NEVER_ANSWERED)
+    place.store.put_label_info("m", read_label_info(names))
+    (message,) = findings_of(place.train(**request).result, NEVER_ANSWERED)
+    assert RETIRED in message
 
 
 def test_a_recipe_tells_of_labels_that_its_vocabulary_lacks(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from tests.helpers.combined_models import NAMES
 from tests.helpers.datasets_helpers import write_lines
 from tests.helpers.distinct_documents import distinct_documents
 from tests.helpers.recipes import recipe_in
+from tests.helpers.small_models import small_draft
 from tests.helpers.tiny_encoders import write_encoder
 
 import xylem
@@ -18,7 +19,7 @@ from xylem.base.progress import OnProgress, no_progress
 from xylem.extras.encoder.encoder import Encoder, read_encoder
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.workflows import learn as learning
-from xylem.workflows.learn import LearnRequest, learn_and_publish
+from xylem.workflows.learn import LearnRequest, LearnWork, learn_and_publish
 from xylem.workflows.learning_rows import digest_of
 from xylem.workflows.recipe import Recipe
 from xylem_store.errors import Conflict, EncoderNotFound
@@ -32,10 +33,12 @@ def run(
     recipe: Recipe,
     feedback: list[dict[str, Any]] | None = None,
     on_progress: OnProgress = no_progress,
+    job: str | None = None,
 ) -> Any:
     """Run a recipe with rows of feedback; return the report."""
     lines = [json.dumps(row).encode() for row in feedback or []]
-    request = LearnRequest(recipe, {name: Path(name) for name in recipe.files}, lines, until=7.0)
+    files = {name: Path(name) for name in recipe.files}
+    request = LearnRequest(recipe, files, lines, until=7.0, job=job)
     with opened_database(store.root, create=True) as database:
         return learn_and_publish(store, "m", request, ThresholdDatabase(database), on_progress)
 
@@ -69,7 +72,8 @@ def test_a_second_run_learns_what_is_new_beside_the_first(tmp_path: Path) -> Non
     assert feedback["learnt"] + feedback["held_out"] == 40
     assert second["corrections"]["rows"] + second["corrections"]["twins"] == feedback["held_out"]
     assert (second["concepts"]["new_names"], second["concepts"]["by_name"]) == (["l6"], 0)
-    assert second["promotion"]["reasons"][0].startswith("F1@5: expected a change of at least -0.5")
+    (reason,) = second["promotion"]["reasons"]
+    assert reason.startswith("F1@5: expected an upper end of the change's interval of at least +0")
 
     arrays = store.open("m", 2).arrays
     assert read_report(arrays)["learning"]["judges"] == second["judges"]
@@ -94,10 +98,44 @@ def test_too_few_documents_judge_nothing_and_promote_nothing(tmp_path: Path) -> 
 def test_a_worse_version_is_published_and_not_promoted(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     run(store, recipe_in(tmp_path))
-    rule = {"metric": "P@1", "least_change": 90.0}
+    rule = {"metric": "P@1", "part": "difference", "least_change": 90.0}
     report = run(store, recipe_in(tmp_path, promotion=rule))
     assert not report["promotion"]["promoted"] and report["version"] == 2
     assert store.resolve("m") == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "least_change", "promoted"),
+    [
+        ("high", 0.0, True),  # the fall may be chance
+        ("high", 1.5, False),
+        ("difference", -2.0, True),
+        ("difference", -0.5, False),
+        ("low", -5.0, True),
+        ("low", -0.5, False),  # the version may be worse by more than half a point
+    ],
+)
+def test_a_rule_reads_a_part_of_the_change(
+    tmp_path: Path, part: str, least_change: float, promoted: bool
+) -> None:
+    rule = {"metric": "F1@5", "part": part, "least_change": least_change}
+    recipe = recipe_in(tmp_path, promotion=rule)
+    store = Store(tmp_path / "store")
+    version = store.publish("m", small_draft(4))
+    figure = {"a": 40.0, "b": 38.7, "difference": -1.3, "low": -4.3, "high": 1.3}
+    work = LearnWork(
+        store=store,
+        model="m",
+        request=LearnRequest(recipe, {}),
+        on_progress=no_progress,
+        database=None,  # type: ignore[arg-type]  # no decision is stored
+        chosen=recipe.training(1).chosen(),
+        old=store.open("m", version.version),
+        report={"judges": {"rows": 49, "figures": {"F1@5": figure}}},
+    )
+    verdict = learning.decide(work).report["promotion"]
+    assert verdict["promoted"] is promoted
+    assert "found a change of -1.30, from 40.00 to 38.70" in verdict["reasons"][0]
 
 
 @pytest.mark.parametrize("stage", ["measure", "publish"])
@@ -121,6 +159,52 @@ def test_a_refused_run_keeps_its_last_verdict(tmp_path: Path, stage: str) -> Non
     with opened_database(store.root) as database:
         tuned = ThresholdDatabase(database).load("m", report["version"], version.manifest.digest)
     assert tuned is not None
+
+
+class Killed(BaseException):
+    """What ends a run in the middle."""
+
+
+def killed_when_published(stage: str, done: int, _: int) -> None:
+    if (stage, done) == ("publish", 1):
+        raise Killed
+
+
+def test_a_job_that_was_killed_goes_on_after_its_publication(tmp_path: Path) -> None:
+    """Trained again, it would be compared with itself once `latest` names it."""
+    store = Store(tmp_path / "store")
+    recipe = recipe_in(tmp_path, thresholds="instance")
+    run(store, recipe)
+    with pytest.raises(Killed):
+        run(store, recipe, on_progress=killed_when_published, job="j")
+    assert (store.versions("m"), store.resolve("m")) == ((1, 2), 1)
+    stages = set[str]()
+    second = run(store, recipe, on_progress=lambda stage, *_: stages.add(stage), job="j")
+    assert not stages & {"fit", "measure", "publish"}
+    assert (second["version"], second["baseline"], store.resolve("m")) == (2, 1, 2)
+    assert second["promotion"]["reasons"][0].startswith("F1@5: expected an upper end")
+    with opened_database(store.root) as database:
+        assert ThresholdDatabase(database).load("m", 2) is not None
+    # its process ended before the job was told to be done
+    assert run(store, recipe, job="j") == second
+    store.promote("m", 1)  # somebody has gone back meanwhile
+    store.publish("m", draft_of(store.open("m")))
+    refused = run(store, recipe, job="j")
+    assert (refused["promotion"]["promoted"], store.resolve("m")) == (False, 3)
+    assert store.versions("m") == (1, 2, 3)
+
+
+def test_a_first_run_that_was_killed_is_tuned_by_the_next_one(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    recipe = recipe_in(tmp_path, n=150, thresholds="instance")
+    with pytest.raises(Killed):
+        run(store, recipe, on_progress=killed_when_published)
+    with opened_database(store.root, create=True) as database:
+        thresholds = ThresholdDatabase(database)
+        assert store.resolve("m") == 1 and thresholds.load("m", 1) is None
+        run(store, recipe)  # too few documents judge: version 1 goes on
+        assert store.resolve("m") == 1
+        assert thresholds.load("m", 1) is not None is not thresholds.load("m", 2)
 
 
 def test_a_version_with_an_alias_is_not_withdrawn(tmp_path: Path) -> None:

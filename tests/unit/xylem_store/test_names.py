@@ -3,7 +3,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 from tests.oracles.text_tokens import slow_hash
 
-from xylem_store.errors import BadNames
+from xylem_store.errors import BadNames, Corrupt
 from xylem_store.names import (
     NAME_BYTES_MAX,
     build_names,
@@ -12,6 +12,7 @@ from xylem_store.names import (
     find_name,
     find_names,
     name_of,
+    names_in,
     names_with,
 )
 
@@ -160,3 +161,18 @@ def test_texts_may_be_empty_and_parts_longer_than_all() -> None:
         ("x" * 5000, []),
     ):
         assert np.flatnonzero(names_with(offsets, utf8, part)).tolist() == places
+
+
+def test_a_table_that_may_have_changed_is_checked_again() -> None:
+    table = build_names("abcdefgh")
+    other = build_names("hgfedcba")
+    arrays = {f"names/{part}": array.copy() for part, array in table._asdict().items()}
+    assert find_name(names_in(arrays, "names"), "c") == 2
+    arrays["names/slots"][0] += 1  # in place
+    with pytest.raises(Corrupt):
+        names_in(arrays, "names")
+    arrays = {f"names/{part}": array for part, array in table._asdict().items()}
+    for _ in range(2):
+        assert find_name(names_in(arrays, "names"), "c") == 2
+    with pytest.raises(Corrupt):  # other bytes beside the same slots
+        names_in({**arrays, "names/utf8": other.utf8}, "names")

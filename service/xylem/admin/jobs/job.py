@@ -7,8 +7,8 @@ writing transaction: SQLite has one at a time; on PostgreSQL, submissions take a
 import datetime
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 from sqlalchemy import Connection, Row, delete, select, text, update
 
@@ -27,7 +27,8 @@ ENDED: frozenset[State] = frozenset(("succeeded", "failed", "cancelled"))
 _INTERNAL_FIELDS = frozenset(("revision", "traceparent"))  # fields that callers do not get
 
 
-class JobProgress(NamedTuple):
+@dataclass(frozen=True)
+class JobProgress:
     """How far a job is.
 
     phase            the present phase, in a word or two
@@ -43,7 +44,8 @@ class JobProgress(NamedTuple):
     seconds_left: float | None = None
 
 
-class PromotionVerdict(NamedTuple):
+@dataclass(frozen=True)
+class PromotionVerdict:
     """Whether an alias should move to the version of a job, and why.
 
     alias     the alias of the promotion rule
@@ -104,12 +106,8 @@ class Job:
     def as_json(self) -> dict[str, Any]:
         """Return the job as HTTP and `--json` show it."""
         facts = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if field.name not in _INTERNAL_FIELDS
+            name: value for name, value in asdict(self).items() if name not in _INTERNAL_FIELDS
         }
-        for name in ("progress", "promotion"):
-            facts[name] = None if facts[name] is None else facts[name]._asdict()
         return facts | {name: time_text(facts[name]) for name in ("created", "started", "ended")}
 
 

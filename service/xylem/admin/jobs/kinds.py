@@ -26,6 +26,7 @@ from xylem.admin.jobs.requests import (
     PublishingJob,
     TableFields,
     TrainingJob,
+    TuneThresholdsRequest,
     TuningChoice,
     TuningJob,
     VocabularyJob,
@@ -410,3 +411,9 @@ KINDS: dict[str, JobKind] = {
     "threshold-tuning": JobKind(TuningJob, _check_tuning, "xylem.admin.jobs.training:run_tuning"),
     "batch": JobKind(BatchJob, _check_batch, "xylem.admin.jobs.batch:run"),
 }
+
+# The models of the requests of jobs; the first is that of the route that waits for its job.
+REQUEST_MODELS: tuple[type[RequestModel], ...] = (
+    TuneThresholdsRequest,
+    *(kind.request for kind in KINDS.values()),
+)

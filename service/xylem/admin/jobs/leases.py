@@ -9,6 +9,7 @@ import contextlib
 import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, and_, or_, select, update
@@ -104,7 +105,7 @@ class Leases:
                 row = self.check(connection, claim)
             except ClaimLost:
                 return "lost"
-            progress_json = None if progress is None else json.dumps(progress._asdict())
+            progress_json = None if progress is None else json.dumps(asdict(progress))
             connection.execute(
                 update(JOBS)
                 .where(JOBS.c.id == row.id)
@@ -120,7 +121,7 @@ class Leases:
         """End the job as succeeded. Raises ClaimLost."""
         facts = {} if result is None else {"result": json.dumps(result)}
         if progress is not None:
-            facts["progress"] = json.dumps(progress._asdict())
+            facts["progress"] = json.dumps(asdict(progress))
         self._end(claim, "succeeded", error=None, error_code=None, **facts)
 
     def fail(self, claim: Claim, error: str, code: str) -> None:
@@ -152,7 +153,7 @@ class Leases:
 
     def record_verdict(self, claim: Claim, verdict: PromotionVerdict) -> None:
         """Store whether an alias is to move, before it moves. Raises ClaimLost."""
-        self._record(claim, promotion=json.dumps(verdict._asdict()))
+        self._record(claim, promotion=json.dumps(asdict(verdict)))
 
     def _record(self, claim: Claim, **facts: object) -> None:
         with self.database.write() as connection:

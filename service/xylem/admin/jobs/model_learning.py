@@ -5,6 +5,7 @@ import datetime
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import delete, insert, select
@@ -13,7 +14,6 @@ from xylem.admin.jobs.jobs import LEARN, REQUEST_BYTES_MAX
 from xylem.admin.jobs.schedules import Schedules
 from xylem.base import (
     CONCEPTS,
-    BadData,
     BadRequest,
     Database,
     LimitExceeded,
@@ -244,11 +244,13 @@ class ModelLearning(NamedTuple):
                     )
                 )
 
-    def vocabulary_changes(self, model: str, vocabulary: str) -> dict[str, Any]:
+    def vocabulary_changes(self, model: str, vocabulary: Path) -> dict[str, Any]:
         """Return what a file of concepts would change in a model's vocabulary.
 
-        Concepts that were added stay. Raises BadRequest, and BadData for a file that cannot be
-        read.
+        "added", "changed" and "removed" have concepts, at most LISTED_MAX each, with "key", "name"
+        and, if it changed, "old_name"; "n_added" and so on are their numbers. Concepts that were
+        added to the vocabulary stay. A job calls it, because a large file of RDF takes a minute of
+        an interpreter. Raises BadRequest, and BadData for a file that cannot be read.
         """
         info = self.store.label_info(model)
         if info is None:
@@ -256,19 +258,17 @@ class ModelLearning(NamedTuple):
             raise BadRequest(f"{model}: expected a model with a vocabulary, found one without")
         from xylem.vocabulary import read_label_info  # imported only now: readers come with it
 
-        data = self.schedules.jobs.data
-        try:
-            new_info = read_label_info(
-                data.path_of(vocabulary, "vocabulary"),
+        old_names = _names_of(info, info.head.language)
+        new_names = _names_of(
+            read_label_info(
+                vocabulary,
                 info.head.columns[0].removeprefix(NAME),
                 info.head.language or None,
                 first_name=True,
                 added=self.additions(model)["concepts"],
-            )
-        except BadData as error:
-            raise BadData(data.with_relative_paths(str(error))) from None
-        old_names = _names_of(info, info.head.language)
-        new_names = _names_of(new_info, info.head.language)
+            ),
+            info.head.language,
+        )
         changes = {
             "added": [
                 {"key": key, "name": name}

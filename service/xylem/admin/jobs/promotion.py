@@ -4,6 +4,7 @@ Both versions are measured on the same validation rows.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -180,5 +181,5 @@ def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:
 def _cause(context: JobContext, verdict: PromotionVerdict) -> Cause:
     """Return the cause for the history of the alias: the job, and the verdict."""
     return Cause(
-        f"a {context.job.kind} job", "; ".join(verdict.reasons), context.job.id, verdict._asdict()
+        f"a {context.job.kind} job", "; ".join(verdict.reasons), context.job.id, asdict(verdict)
     )

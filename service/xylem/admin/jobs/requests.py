@@ -348,10 +348,15 @@ class VocabularyJob(PublishingJob, ConceptFields):
     """A combined version gets another vocabulary, and is published.
 
     If `language` or `by` is left out, it stays as it was.
+
+    compare  whether nothing is published, whatever the other fields are: the result is what the
+             vocabulary would change in that of the model, as `ModelLearning.vocabulary_changes`
+             describes it
     """
 
     vocabulary: Name
     version: Version = None
+    compare: bool = False
 
 
 class LearnJob(RequestModel):

@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
+from typing import BinaryIO, NamedTuple, TextIO
 
 import orjson
 
+from xylem import datasets
 from xylem.admin.jobs.context import JobContext, WatchedFiles, patiently
 from xylem.admin.jobs.requests import VECTOR, CombineJob, FittingJob, HeldOutFeedback
 from xylem.base import DEFAULT_COLUMNS, BadData, OnProgress, TableColumns, is_table, plain_name
 from xylem.thresholds import FeedbackRows
 from xylem_store import learnt_feedback, parse_named
-
-if TYPE_CHECKING:  # kernels come with it
-    from xylem.datasets import DataFile
 
 _TELL_EVERY = 10_000
 
@@ -40,10 +38,9 @@ def _work_file(path: Path, data: str) -> Iterator[_WorkFile]:
 
     data  what errors that are about no line call it
     """
-    from xylem.datasets import DataFile  # imported only now: kernels come with it
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as lines, DataFile(path).origins.open("w") as origins:
+    with path.open("wb") as lines, datasets.DataFile(path).origins.open("w") as origins:
         origins.write(f"{data}\n")
         yield _WorkFile(lines, origins)
 
@@ -63,15 +60,14 @@ def split_lines(
     gets the new number of rows. Lines stay in their order. Raises BadData if one of the two files
     would be empty, or the file has no header.
     """
-    from xylem.datasets import DataFile  # imported only now: kernels come with them
 
     name = f"{data.name}.jsonl" if is_table(data) else plain_name(data)
     paths = tuple(directory / part / name for part in ("train", "valid"))
     rng = random.Random(seed)
     counts = [0, 0]
     header = b""
-    has_header = name.endswith(".txt") and not DataFile(data).is_fasttext
-    user_data = DataFile(data).origin(None)
+    has_header = name.endswith(".txt") and not datasets.DataFile(data).is_fasttext
+    user_data = datasets.DataFile(data).origin(None)
     with _work_file(paths[0], user_data) as train, _work_file(paths[1], user_data) as valid:
         lines = _lines(data, columns, has_header=has_header)
         if has_header:  # after a header, an empty line is a row
@@ -158,15 +154,14 @@ def _lines(data: Path, columns: TableColumns, *, has_header: bool) -> Iterator[t
     Those of a table are lines of JSON. There are no empty ones, unless there is a header, after
     which an empty line is a row.
     """
-    from xylem.datasets import DataFile, TableLines  # imported only now: kernels come with them
 
     if is_table(data) or columns.vectors_of(data) is not None:
-        with TableLines(data, columns, with_labels=True) as table:
+        with datasets.TableLines(data, columns, with_labels=True) as table:
             while line := table.readline():
                 if line.strip():
                     yield line, f"{data}:{table.number}"
         return
-    file = DataFile(data)
+    file = datasets.DataFile(data)
     file.encoding = columns.encoding
     origins = _origins(file)
     for block in file.lines():
@@ -184,7 +179,7 @@ def _with_column(line: bytes, column: str) -> bytes:
     return orjson.dumps({**row, column: row.get(VECTOR)})
 
 
-def _origins(file: "DataFile") -> Iterator[str]:
+def _origins(file: "datasets.DataFile") -> Iterator[str]:
     """Yield the origin of each line of a file, which the job may have written itself."""
     if file.origins.exists():
         with file.origins.open() as lines:

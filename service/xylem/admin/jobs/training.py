@@ -406,5 +406,14 @@ def _set_vocabulary(publication: Publication, request: VocabularyJob) -> None:
     )
 
 
-# Publish a version with another vocabulary; it has the figures of the version before it.
-publish_vocabulary = partial(publish, make=_set_vocabulary)
+def publish_vocabulary(context: JobContext, request: VocabularyJob) -> dict[str, Any]:
+    """Publish a version with another vocabulary, or compare that with the present one.
+
+    The version has the figures of the version before it.
+    """
+    if not request.compare:
+        return publish(context, request, _set_vocabulary)
+    learning = ModelLearning.of_store(context.store, context.database, context.settings)
+    return learning.vocabulary_changes(
+        request.model, context.data.path_of(request.vocabulary, "vocabulary")
+    )

@@ -1,26 +1,25 @@
 """Denied labels of an alias: what a change says of them, and its checks."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from pydantic import BaseModel, Field
 
 from xylem.base import UnknownLabel, did_you_mean
 from xylem.engine import Branch, label_ids
 from xylem_store import Alias, BadNames, Change, NameTable, Store, denying, find_all, name_of
 
 
-class Denial(NamedTuple):
-    """The labels that an alias denies.
-
-    version  the version that the alias names
-    labels   the labels by name, ascending
-    unknown  the labels among these that the version does not have; they are kept for other versions
-    """
+class Denial(BaseModel):
+    """The labels that the answers of an alias never have, by name, ascending."""
 
     model: str
     alias: str
-    version: int
+    version: int = Field(description="the version that the alias names")
     labels: tuple[str, ...]
-    unknown: tuple[str, ...]
+    unknown: tuple[str, ...] = Field(
+        description="labels that the version does not have; they are kept for other versions"
+    )
 
 
 def denial_of(store: Store, model: str, name: str, alias: Alias) -> Denial:
@@ -28,7 +27,9 @@ def denial_of(store: Store, model: str, name: str, alias: Alias) -> Denial:
     unknown: tuple[str, ...] = ()
     if alias.denied:
         unknown = unknown_in(store.open(model, alias.version).labels, alias.denied)
-    return Denial(model, name, alias.version, alias.denied, unknown)
+    return Denial(
+        model=model, alias=name, version=alias.version, labels=alias.denied, unknown=unknown
+    )
 
 
 # A function from the denied labels of an alias to the labels, names and branches to deny.

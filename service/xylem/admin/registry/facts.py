@@ -3,27 +3,7 @@
 import datetime
 from typing import Any
 
-from xylem_store import DENIED, SPLIT, Alias, AliasChange, Move, Store, content_digest, read_origin
-
-
-def move_facts(change: AliasChange) -> dict[str, Any]:
-    """Return the JSON of a moved alias: the version that it names now, and the one before."""
-    return {
-        "model": change.model,
-        "alias": change.alias,
-        "version": change.version,
-        "previous_version": change.old_alias.version or None,
-    }
-
-
-def split_facts(change: AliasChange) -> dict[str, Any]:
-    """Return the JSON of an alias: its version, its canary and its shadow."""
-    return {
-        "model": change.model,
-        "alias": change.alias,
-        "version": change.version,
-        **(change.new_alias or Alias(0)).split(),
-    }
+from xylem_store import DENIED, SPLIT, Move, Store, content_digest, read_origin
 
 
 def history_facts(model: str, move: Move) -> dict[str, Any]:

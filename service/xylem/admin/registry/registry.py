@@ -5,8 +5,8 @@ They promote and remove versions, roll aliases back, and deny labels.
 
 import itertools
 from collections.abc import Container
-from typing import NamedTuple
 
+from pydantic import BaseModel, Field
 from sqlalchemy import delete, select
 
 from xylem.base import (
@@ -35,18 +35,15 @@ from xylem_store import (
 )
 
 
-class Removal(NamedTuple):
-    """The parts of a model that were removed.
-
-    versions    the numbers of the versions
-    aliases     the names of the aliases that were removed, too
-    thresholds  whether the database had thresholds of any of the versions, which were removed
-    """
+class Removal(BaseModel):
+    """The parts of a model that were removed."""
 
     model: str
-    versions: tuple[int, ...]
-    aliases: tuple[str, ...]
-    thresholds: bool
+    versions: tuple[int, ...] = ()
+    aliases: tuple[str, ...] = ()
+    thresholds: bool = Field(
+        description="whether there were thresholds of a version, which are removed, too"
+    )
 
 
 class Registry:
@@ -135,7 +132,7 @@ class Registry:
                 and version <= self._store.last_version(model)
                 and self._forget(model, (version,), place)
             ):
-                return Removal(model, (), (), True)
+                return Removal(model=model, thresholds=True)
             self._store.resolve(model, version)  # raises NotFound, which names what is missing
         users = self._store.users_of(model, version)
         is_canary_or_shadow = not all(map(is_alias, users))  # such as "canary of ALIAS"
@@ -145,7 +142,10 @@ class Registry:
             self.delete_alias(model, alias, cause)
         self._store.delete(model, version)
         return Removal(
-            model, (version,), tuple(users), thresholds and self._forget(model, (version,), place)
+            model=model,
+            versions=(version,),
+            aliases=tuple(users),
+            thresholds=thresholds and self._forget(model, (version,), place),
         )
 
     def delete_model(
@@ -167,12 +167,12 @@ class Registry:
         if not self._store.versions(model):
             deleted_versions = range(1, self._store.last_version(model) + 1)
             if thresholds and self._forget(model, deleted_versions, model, rows=True):
-                return Removal(model, (), (), True)
+                return Removal(model=model, thresholds=True)
             self._store.resolve(model)  # raises ModelNotFound
         aliases = tuple(self._store.info(model).aliases)
         versions = self._store.delete_model(model, cause)
         forgotten = thresholds and self._forget(model, versions, model, rows=True)
-        return Removal(model, versions, aliases, forgotten)
+        return Removal(model=model, versions=versions, aliases=aliases, thresholds=forgotten)
 
     def history(
         self, model: str, alias: str | None = None, before_id: int | None = None, limit: int = 100

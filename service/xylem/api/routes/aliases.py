@@ -5,13 +5,12 @@ from typing import Annotated
 
 from fastapi import Request
 
-from xylem.admin import Denial, denial_of, denying_known, split_facts
+from xylem.admin import Denial, denial_of, denying_known
 from xylem.api.routes.admins import AuditedRoute, router_of
 from xylem.api.routes.operations import ModelName
 from xylem.api.routes.registry import cause_of
 from xylem.api.routes.requests import Services, Wired, json_body
 from xylem.api.schemas.registry import (
-    AliasDenied,
     CanaryRequest,
     DeniedRequest,
     ShadowRequest,
@@ -35,16 +34,15 @@ router = router_of("registry", "admin", AuditedRoute, "/v1/admin/models/{model}/
 async def _split(
     services: Services, model: str, alias: str, change: Change, cause: Cause
 ) -> SplitChanged:
-    return SplitChanged(
-        **split_facts(
-            await services.change(services.registry.change, model, alias, SPLIT, change, cause)
-        )
+    alias_change = await services.change(
+        services.registry.change, model, alias, SPLIT, change, cause
     )
+    return SplitChanged(**alias_change.split())
 
 
 async def _deny(
     services: Services, model: str, alias: str, labels: Collection[str | Branch], cause: Cause
-) -> AliasDenied:
+) -> Denial:
     alias_change = await services.change(
         services.registry.change,
         model,
@@ -54,12 +52,8 @@ async def _deny(
         cause,
     )
     assert alias_change.new_alias is not None  # denying labels never removes an alias
-    return AliasDenied(
-        **(
-            await services.admin_work.run(
-                denial_of, services.store, model, alias, alias_change.new_alias
-            )
-        )._asdict()
+    return await services.admin_work.run(
+        denial_of, services.store, model, alias, alias_change.new_alias
     )
 
 
@@ -137,7 +131,7 @@ async def end_shadow(
 
 
 @router.get("/denied", summary="The denied labels of an alias")
-async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDenied:
+async def show_denied(model: ModelName, alias: str, services: Wired) -> Denial:
     """Answers of the alias never contain these labels.
 
     Labels that its version does not have are listed, too: they are kept for other versions.
@@ -146,7 +140,7 @@ async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDen
     def show() -> Denial:
         return denial_of(services.store, model, alias, services.store.alias(model, alias))
 
-    return AliasDenied(**(await services.admin_work.run(show))._asdict())
+    return await services.admin_work.run(show)
 
 
 @router.put("/denied", summary="Deny labels in the answers of an alias")
@@ -158,7 +152,7 @@ async def put_denied(
     ],
     request: Request,
     services: Wired,
-) -> AliasDenied:
+) -> Denial:
     """Replaces the list of denied labels.
 
     A branch is denied as the labels that it has now.
@@ -168,8 +162,6 @@ async def put_denied(
 
 
 @router.delete("/denied", summary="Allow all labels again")
-async def end_denied(
-    model: ModelName, alias: str, request: Request, services: Wired
-) -> AliasDenied:
+async def end_denied(model: ModelName, alias: str, request: Request, services: Wired) -> Denial:
     """Answers of the alias may contain all labels of its version again."""
     return await _deny(services, model, alias, (), cause_of(request))

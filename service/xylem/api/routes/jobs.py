@@ -26,9 +26,8 @@ from xylem.api.routes.operations import (
     takes,
     takes_json,
 )
-from xylem.api.routes.requests import Services, Wired, json_body, query_of, who
+from xylem.api.routes.requests import Services, Wired, json_body, who
 from xylem.api.schemas.jobs import (
-    ChangesQuery,
     ConceptBody,
     ConceptKey,
     ConceptList,
@@ -44,7 +43,6 @@ from xylem.api.schemas.jobs import (
     ScheduleRequest,
     SubmittedJob,
     UploadedFileList,
-    VocabularyChanges,
 )
 from xylem.base import Overloaded
 from xylem.serving import dump, parse_json, parse_query
@@ -451,8 +449,8 @@ async def show_learning(model: str, request: Request, services: Wired) -> Learni
 )
 async def list_concepts(model: str, request: Request, services: Wired) -> ConceptList:
     """They are joined to the vocabulary's file at each run, so they stay when it is replaced."""
-    return ConceptList(
-        concepts=await services.admin_work.run(_learning(request, services).concepts, model)
+    return ConceptList.model_validate(
+        {"concepts": await services.admin_work.run(_learning(request, services).concepts, model)}
     )
 
 
@@ -496,23 +494,6 @@ async def remove_concept(
     return _submitted(
         await services.admin_work.run(_learning(request, services).remove_concept, model, body.key),
         request,
-    )
-
-
-@router.get(
-    "/models/{model}/vocabulary-changes", summary="What another vocabulary would change in a model"
-)
-async def show_vocabulary_changes(
-    model: str,
-    query: Annotated[ChangesQuery, query_of(ChangesQuery)],
-    request: Request,
-    services: Wired,
-) -> VocabularyChanges:
-    """Compares a file with the vocabulary of the model: new, renamed and missing concepts."""
-    return VocabularyChanges(
-        **await services.admin_work.run(
-            _learning(request, services).vocabulary_changes, model, query.vocabulary
-        )
     )
 
 

@@ -10,7 +10,6 @@ from fastapi import Request
 from xylem.api.routes.admins import AuditedRoute, of_seen_models, router_of
 from xylem.api.routes.requests import Services, Wired, json_body, query_of, who
 from xylem.api.schemas.registry import (
-    AuditFacts,
     AuditPage,
     AuditQuery,
     CreateKeyRequest,
@@ -22,7 +21,7 @@ from xylem.api.schemas.registry import (
     UsageList,
     UsageQuery,
 )
-from xylem.base import AccessKeys, Unavailable, parse_scopes
+from xylem.base import AccessKeys, Unavailable
 
 router = router_of("keys", "admin", AuditedRoute, "/v1/admin")
 
@@ -62,7 +61,7 @@ async def create_key(
             AccessKeys.create, **body.model_dump(exclude={"name", "scopes", "lifetime_seconds"})
         ),
         body.name,
-        parse_scopes(body.scopes),
+        body.scopes,
         body.lifetime_seconds,
     )
     return NewKey(**new_key.facts(services.live.models))
@@ -135,10 +134,5 @@ async def show_audit(
     The newest entries come first. Reads are not logged.
     """
     return AuditPage(
-        entries=[
-            AuditFacts(**entry.facts())
-            for entry in (
-                await services.admin_work.run(services.audit.page, query.before, query.limit)
-            )
-        ]
+        entries=await services.admin_work.run(services.audit.page, query.before, query.limit)
     )

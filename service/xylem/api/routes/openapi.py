@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from xylem.api.routes.operations import COMPONENTS, problems
 from xylem.api.schemas.feedback import FeedbackLine
@@ -71,17 +71,13 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
         servers=[{"url": root_path}] if root_path else None,
     )
     # imported only now, because the trainers are imported with it
-    from xylem.admin import KINDS, TuneThresholdsRequest, parameter_schemas
+    from xylem.admin import REQUEST_MODELS, parameter_schemas
 
-    job_models: list[type[BaseModel]] = [
-        TuneThresholdsRequest,
-        *(kind.request for kind in KINDS.values()),
-    ]
     schemas = document["components"]["schemas"]
     for name, model in {
         **COMPONENTS,
         **MODELS,
-        **{job_model.__name__: job_model for job_model in job_models},
+        **{job_model.__name__: job_model for job_model in REQUEST_MODELS},
     }.items():
         schema = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas |= schema.pop("$defs", {})

@@ -8,7 +8,7 @@ from typing import IO, Annotated, Any
 
 from fastapi import Request, Response
 
-from xylem.admin import Removal, history_facts, move_facts, provenance
+from xylem.admin import Removal, history_facts, provenance
 from xylem.api.door.admission import pieces
 from xylem.api.door.responses import stream_of
 from xylem.api.routes.admins import AuditedRoute, router_of
@@ -26,7 +26,6 @@ from xylem.api.schemas.registry import (
     PromoteRequest,
     Provenance,
     Published,
-    Removed,
     RollbackRequest,
 )
 from xylem.base import BadData, LimitExceeded, Unavailable
@@ -44,11 +43,7 @@ def cause_of(request: Request, why: str = "") -> Cause:
 async def _move(
     services: Services, call: Callable[..., AliasChange], *arguments: Any
 ) -> AliasMoved:
-    return AliasMoved(**move_facts(await services.change(call, *arguments)))
-
-
-async def _remove(services: Services, call: Callable[..., Removal], *arguments: Any) -> Removed:
-    return Removed(**(await services.change(call, *arguments))._asdict())
+    return AliasMoved(**(await services.change(call, *arguments)).move())
 
 
 @router.post("/promote", summary="Make an alias name a version")
@@ -99,13 +94,12 @@ async def delete_model(
     query: Annotated[DeleteModelQuery, query_of(DeleteModelQuery)],
     request: Request,
     services: Wired,
-) -> Removed:
+) -> Removal:
     """Deletes its versions, aliases, thresholds and rows of feedback.
 
     `confirm` repeats the name of the model: `?confirm=NAME`.
     """
-    return await _remove(
-        services,
+    return await services.change(
         partial(services.registry.delete_model, confirm=query.confirm),
         model,
         cause_of(request),
@@ -119,13 +113,12 @@ async def delete_version(
     query: Annotated[DeleteVersionQuery, query_of(DeleteVersionQuery)],
     request: Request,
     services: Wired,
-) -> Removed:
+) -> Removal:
     """The request is refused if an alias names the version.
 
     With `with_aliases=true` these aliases are removed, too, but never `latest`.
     """
-    return await _remove(
-        services,
+    return await services.change(
         partial(services.registry.delete_version, with_aliases=query.with_aliases),
         model,
         version_number(version),

@@ -30,7 +30,7 @@ from xylem.api.schemas.labels import (
     Thresholds,
     TuneAnswer,
 )
-from xylem.base import BadRequest, Limits, Overloaded, TimedOut, Unavailable, XylemError
+from xylem.base import BadRequest, Overloaded, TimedOut, Unavailable, XylemError
 from xylem.serving import DEFAULT_ALIAS, parse_json, parse_query
 from xylem.thresholds import ThresholdDatabase, take_shadow
 
@@ -114,7 +114,6 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
         await services.admin_work.read(parse_json, await read_body(request), services.limits),
         model,
         services.jobs.seen_by(who(request)),
-        services.limits,
     )
     version = job_request.get("version")
     served = await services.live.find(model, str(DEFAULT_ALIAS if version is None else version))
@@ -125,7 +124,7 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
         job_request["version"] = served.version
         report = await _result(
             await services.admin_work.run(
-                services.jobs.submit, _TUNING, job_request, None, span_of(request.scope)
+                services.jobs.add, _TUNING, model, job_request, None, span_of(request.scope)
             ),
             services,
         )
@@ -133,22 +132,20 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
     return json_response(report)
 
 
-def _check_tuning(body: Any, model: str, jobs: Jobs, limits: Limits) -> dict[str, Any]:
+def _check_tuning(body: Any, model: str, jobs: Jobs) -> dict[str, Any]:
     """Return the request of a tuning job, from the body of a request.
 
     jobs  those of the sender, with the data files that the sender may use
 
     Blocking. Raises BadFields with all its faults.
     """
-    from xylem.admin import check_request  # imported only now, as readers of files come with it
-
     if isinstance(body, dict):
         if "model" in body:
             raise BadRequest("expected it in the path only, found it in the body too").with_path(
                 "model"
             )
         body = {**body, "model": model}
-    return check_request(_TUNING, body, jobs.data, limits)[0]
+    return jobs.check(_TUNING, body)[0]
 
 
 async def _result(job: Job, services: Services) -> Any:

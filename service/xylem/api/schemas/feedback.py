@@ -1,8 +1,8 @@
 """The JSON of stored rows of feedback, and of a stream of events."""
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from xylem.api.schemas.predict import LineError
@@ -31,13 +31,24 @@ class CorrectionsQuery(RequestModel):
     key: str | None = Field(default=None, description="only rows of the key of this name")
 
 
+class Correction(BaseModel):
+    """A row of feedback. One without a text has the fields of its other features."""
+
+    model_config = ConfigDict(extra="allow")
+
+    number: int = Field(description="newer rows have larger numbers")
+    event_id: str
+    came_at: float = Field(alias="at", description="when it came, in seconds since 1970")
+    key: str | None = Field(description="the name of the sender's key; null: it is not known")
+    text: str | None
+    labels: list[str]
+    gone_labels: list[str] = Field(description="those that the served version does not have")
+
+
 class CorrectionPage(BaseModel):
     """Rows of feedback, the newest first."""
 
-    corrections: list[dict[str, Any]] = Field(
-        description="each with `number`, `event_id`, `at` in seconds since 1970, `key` (the name "
-        "of the sender's key), `text`, `labels`, and `gone_labels`, which the model does not have"
-    )
+    corrections: list[Correction]
     next: int | None = Field(description="the `before` of the next page")
     n_rows: int = Field(description="the stored rows of the model, whatever the choice")
 

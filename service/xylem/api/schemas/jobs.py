@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, RootModel
 
-from xylem.admin import UploadedFile
+from xylem.admin import JobProgress, PromotionVerdict, UploadedFile
 from xylem.serving import AtMost, RequestModel
 
 # The most jobs of one answer.
@@ -36,46 +36,21 @@ class SubmittedJob(BaseModel):
 
     id: str
     kind: str
-    state: str
+    state: str = Field(examples=["queued", "running", "succeeded", "failed", "cancelled"])
 
 
-class JobProgressAnswer(BaseModel):
-    """How far a job is in a phase. A total of 0, and null, mean that the value is not known."""
-
-    phase: str
-    done: int
-    total: int
-    rows_per_second: float | None
-    seconds_left: float | None
-
-
-class JobPromotion(BaseModel):
-    """Whether the alias moved to the job's version, and why.
-
-    `baseline` is the version that it was compared with.
-    """
-
-    promoted: bool
-    reasons: list[str]
-    alias: str
-    baseline: int | None
-
-
-class JobAnswer(BaseModel):
+class JobAnswer(SubmittedJob):
     """A job and its result. Times are RFC 3339."""
 
-    id: str
-    kind: str
-    state: str = Field(examples=["queued", "running", "succeeded", "failed", "cancelled"])
     model: str
     version: int | None = Field(description="the version that it published, or works with")
-    progress: JobProgressAnswer | None
+    progress: JobProgress | None
     error: str | None = Field(description="why it failed")
     error_code: str | None
     created: str
     started: str | None
     ended: str | None
-    promotion: JobPromotion | None
+    promotion: PromotionVerdict | None
     result: dict[str, Any] | None = Field(
         description="figures of a version or tuning, counts of a batch"
     )
@@ -143,17 +118,92 @@ class RecipeAnswer(BaseModel):
     changed: str
 
 
+def _with_fields(description: str, **types: Any) -> Any:
+    """Return the annotation of an object with fields of these types of JSON.
+
+    A small object of an answer is described by it, because a model would also validate it: reports
+    are read from versions, which another release may have made.
+    """
+    return Field(
+        description=description,
+        json_schema_extra={"properties": {name: {"type": kind} for name, kind in types.items()}},
+    )
+
+
+class LearningRun(BaseModel):
+    """What a run of a recipe has reported. Times are seconds since 1970."""
+
+    version: int
+    published_at: float = Field(alias="at")
+    until: float = Field(description="when feedback was read; 0: there was none")
+    promoted: bool
+    reasons: list[str]
+    judges: int = Field(description="the held-out documents of the figures")
+    figures: dict[
+        str,
+        Annotated[
+            dict[str, float],
+            _with_fields(
+                "the version before (a; 0 without one), the new one (b), their difference with its "
+                "95% interval, and p of the paired randomisation test",
+                **dict.fromkeys(("a", "b", "difference", "low", "high", "p"), "number"),
+            ),
+        ],
+    ] = Field(description="by name, such as F1@5, in percent; empty: not measured")
+    corrections: Annotated[
+        dict[str, Any],
+        _with_fields(
+            "held-out corrections: those that are like learnt rows (twins), and the figures of the "
+            "others",
+            rows="integer",
+            twins="integer",
+            figures="object",
+        ),
+    ]
+    concepts: Annotated[
+        dict[str, Any],
+        _with_fields(
+            "how many were learnt, for the first time (some are named), or are found by their "
+            "names alone; and how many labels of rows are never answered",
+            learnt="integer",
+            new="integer",
+            new_names="array",
+            by_name="integer",
+            never="integer",
+        ),
+    ]
+    sources: list[
+        Annotated[
+            dict[str, Any],
+            _with_fields(
+                "a file, feedback or concepts: its rows, and how many have which use",
+                source="string",
+                role="string",
+                **dict.fromkeys(("rows", "learnt", "members", "held_out", "left_out"), "integer"),
+            ),
+        ]
+    ]
+
+
 class LearningAnswer(BaseModel):
     """How a model learns by its recipe. Times are seconds since 1970."""
 
     recipe: dict[str, Any] | None
-    schedule: dict[str, Any] | None = Field(description="`id`, `cron`, `rows` and `next_at`")
+    schedule: Annotated[
+        dict[str, Any] | None,
+        _with_fields(
+            "a cron line, or so many rows of feedback",
+            id="string",
+            cron=["string", "null"],
+            rows=["integer", "null"],
+            next_at=["number", "null"],
+        ),
+    ]
     n_waiting: int = Field(description="the rows of feedback since the last run")
-    job: dict[str, Any] | None = Field(description="`id` and `state` of the run under way")
-    runs: list[dict[str, Any]] = Field(
-        description="reports of at most 50 runs, the newest first: `figures` and `corrections` "
-        "compare the version (b) with the one before (a) on held-out documents"
-    )
+    job: Annotated[
+        dict[str, Any] | None, _with_fields("the run under way", id="string", state="string")
+    ]
+    runs: list[LearningRun] = Field(description="at most 50, the newest first")
 
 
 class ConceptKey(RequestModel):
@@ -177,31 +227,17 @@ class ConceptBody(ConceptKey):
     )
 
 
+class AddedConcept(ConceptBody):
+    """A concept that was added to the vocabulary of a model."""
+
+    added_at: float = Field(alias="at", description="when it was added, in seconds since 1970")
+    version: int | None = Field(description="the first version that answers it")
+
+
 class ConceptList(BaseModel):
-    """The concepts that were added to a model's vocabulary, the oldest first.
+    """The concepts that were added to a model's vocabulary, the oldest first."""
 
-    Each has `key`, `names`, `broader`, `examples`, `at` in seconds since 1970, and `version`, the
-    first version that answers it.
-    """
-
-    concepts: list[dict[str, Any]]
-
-
-class ChangesQuery(RequestModel):
-    """A choice of a vocabulary to compare."""
-
-    vocabulary: str = Field(description="a name below the data directory")
-
-
-class VocabularyChanges(BaseModel):
-    """How a file of concepts differs from a model's vocabulary; at most 50 concepts of a kind."""
-
-    n_added: int
-    n_changed: int
-    n_removed: int
-    added: list[dict[str, str]] = Field(description="`key` and `name`")
-    changed: list[dict[str, str]] = Field(description="`key`, `name` and `old_name`")
-    removed: list[dict[str, str]] = Field(description="`key` and `name`")
+    concepts: list[AddedConcept]
 
 
 class UploadedFileList(BaseModel):

@@ -154,11 +154,9 @@ class TunedFacts(TypedDict):
     note: NotRequired[str]
 
 
-class TuneAnswer(TunedFacts):
+class TuneAnswer(VersionAnswer, TunedFacts):
     """The thresholds that were stored, the new epoch, and what each method found."""
 
-    model: str
-    version: int
     epoch: int
     shadow: bool
     methods: list[TunedFacts]

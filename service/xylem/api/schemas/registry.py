@@ -5,34 +5,38 @@ from typing import Annotated, Any
 from pydantic import BaseModel, FailFast, Field
 
 from xylem.api.schemas.labels import INTEGER_MAX, VersionNumber
-from xylem.api.schemas.models import AliasSplit
+from xylem.api.schemas.models import AliasSplit, ServedAlias, TrainerSummary
+from xylem.base import AuditEntry
 from xylem.serving import LabelItems, RequestModel
 from xylem_store import DENIED_MAX
 
 PAGE_MAX = 1000  # rows of one answer, at most
-_Reason = Annotated[str, Field(max_length=1024)]
 _YEARS_100 = 100 * 366 * 86_400
 
 
-class PromoteRequest(RequestModel):
+class AliasRequest(RequestModel):
+    """A change of an alias, with its reason."""
+
+    reason: str = Field(default="", max_length=1024, description="kept in the history")
+
+
+class PromoteRequest(AliasRequest):
     """The version that an alias should name."""
 
     version: VersionNumber | None = Field(default=None, description="null: the canary of the alias")
     alias: str = Field(default="latest", description="the alias; it is created if there is none")
-    reason: _Reason = Field(default="", description="kept in the history")
 
 
-class RollbackRequest(RequestModel):
+class RollbackRequest(AliasRequest):
     """The alias that should go back, and the version to go back to."""
 
     alias: str = "latest"
     to: VersionNumber | None = Field(
         default=None, description="a version that it named before; null: the one that it named last"
     )
-    reason: _Reason = Field(default="", description="kept in the history")
 
 
-class CanaryRequest(RequestModel):
+class CanaryRequest(AliasRequest):
     """The version that should answer a part of the requests to an alias."""
 
     version: VersionNumber
@@ -43,44 +47,25 @@ class CanaryRequest(RequestModel):
         le=0.9999,
         description="the share of the alias's version; both add up to 1",
     )
-    reason: _Reason = Field(default="", description="kept in the history")
 
 
-class ShadowRequest(RequestModel):
+class ShadowRequest(AliasRequest):
     """The version that should answer copies of a part of the requests to an alias."""
 
     version: VersionNumber
     share: float = Field(default=1.0, ge=0.0001, le=1, description="the part: a multiple of 0.0001")
-    reason: _Reason = Field(default="", description="kept in the history")
 
 
-class SplitChanged(AliasSplit):
+class SplitChanged(ServedAlias, AliasSplit):
     """An alias after a change: its version, its canary and its shadow."""
 
-    model: str
-    alias: str
-    version: int
 
-
-class DeniedRequest(RequestModel):
+class DeniedRequest(AliasRequest):
     """The labels that the answers of an alias must not have."""
 
     labels: Annotated[LabelItems, Field(max_length=DENIED_MAX)] = Field(
         description="the whole list, which replaces the present one: labels or names of the label "
         "info; {under} is a concept and all below it"
-    )
-    reason: _Reason = Field(default="", description="kept in the history")
-
-
-class AliasDenied(BaseModel):
-    """The labels that the answers of an alias never have."""
-
-    model: str
-    alias: str
-    version: int = Field(description="the version that the alias names")
-    labels: list[str]
-    unknown: list[str] = Field(
-        description="labels that the version does not have; they are kept for other versions"
     )
 
 
@@ -94,15 +79,6 @@ class AliasMoved(BaseModel):
     alias: str
     version: int | None
     previous_version: int | None
-
-
-class Removed(BaseModel):
-    """The parts of a model that were removed."""
-
-    model: str
-    versions: list[int]
-    aliases: list[str]
-    thresholds: bool = Field(description="whether there were thresholds, which are removed, too")
 
 
 class HistoryQuery(RequestModel):
@@ -157,13 +133,6 @@ class DataOrigin(BaseModel):
     sha256: str
 
 
-class TrainerOrigin(BaseModel):
-    """The trainer that made a version, with its parameters."""
-
-    name: str
-    parameters: dict[str, Any]
-
-
 class Provenance(BaseModel):
     """The origin of a version, and its later promotions."""
 
@@ -172,7 +141,7 @@ class Provenance(BaseModel):
     created: str
     content: str = Field(description="a digest of the arrays, which does not depend on the name")
     code_version: str
-    trainer: TrainerOrigin
+    trainer: TrainerSummary
     features: dict[str, Any]
     seed: int
     data: DataOrigin
@@ -339,20 +308,7 @@ class AuditQuery(RequestModel):
     limit: int = Field(default=100, ge=1, le=PAGE_MAX, description="how many to return at most")
 
 
-class AuditFacts(BaseModel):
-    """An action of an admin."""
-
-    id: int
-    at: str
-    key_id: str
-    who: str
-    action: str
-    target: str
-    outcome: str = Field(description="done, the code of the problem that was answered, or begun")
-    request_id: str
-
-
 class AuditPage(BaseModel):
     """Entries of the audit log, the newest first."""
 
-    entries: list[AuditFacts]
+    entries: list[AuditEntry]

@@ -6,8 +6,10 @@ for 27 years. Copy them elsewhere if you need more: `page` reads from the newest
 
 import re
 import time
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from pydantic import Field
 from sqlalchemy import delete, insert, select, update
 
 from xylem.base.access.key_text import without_secrets
@@ -24,30 +26,28 @@ BEGUN = "begun"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-class AuditEntry(NamedTuple):
+@dataclass(frozen=True)
+class AuditEntry:
     """An action of an admin.
 
     id          ascends with time
-    at          seconds since 1970
+    at          RFC 3339
     key_id      the id of the key; `environment` for the key of the settings; empty for a command
     who         the name of the key, or for a command of its user
     target      what the action changed, such as `debtags@3 stable`
-    outcome     `done`, the code of the problem in the answer, or BEGUN
     request_id  as in the log; empty for a command
     """
 
     id: int
-    at: float
+    at: str
     key_id: str
     who: str
     action: str
     target: str
-    outcome: str
+    outcome: Annotated[
+        str, Field(description="done, the code of the problem that was answered, or begun")
+    ]
     request_id: str
-
-    def facts(self) -> dict[str, Any]:
-        """Return the entry as a JSON object, with the time as RFC 3339."""
-        return {**self._asdict(), "at": moment(self.at)}
 
 
 class AuditLog:
@@ -97,4 +97,7 @@ class AuditLog:
         if below_id is not None:
             query = query.where(AUDIT_LOG.c.id < below_id)
         with self._database.read() as connection:
-            return [AuditEntry(*row) for row in connection.execute(query)]
+            return [
+                AuditEntry(**{**row._mapping, "at": moment(row.at)})
+                for row in connection.execute(query)
+            ]

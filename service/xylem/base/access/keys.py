@@ -16,6 +16,7 @@ from xylem.base.access.key_text import (
     digest_of,
     is_id,
     make_secret,
+    parse_scopes,
     without_secrets,
 )
 from xylem.base.access.meters import KeyLimits
@@ -159,7 +160,7 @@ class AccessKeys:
     def create(
         self,
         name: str,
-        scopes: Iterable[AccessScope],
+        scopes: Iterable[str],
         lifetime_seconds: float | None = None,
         **terms: Any,
     ) -> KeyWithText:
@@ -175,7 +176,7 @@ class AccessKeys:
             if value is not None
         }
         with self._database.write() as connection:
-            return add_key(connection, name, frozenset(scopes), lifetime_seconds, **values)
+            return add_key(connection, name, parse_scopes(list(scopes)), lifetime_seconds, **values)
 
     def list(self) -> list[AccessKey]:
         """Return all keys, the newest first, with those that are no longer in force."""
@@ -240,8 +241,6 @@ def add_key(
         raise BadParameter(
             f"name: expected 1 to 64 of letters, digits, blank and ._@:/-, found {name!r:.100}"
         )
-    if not scopes:
-        raise BadParameter(f"scopes: expected some of {', '.join(AccessScope)}, found none")
     if lifetime_seconds is not None and not 0 < lifetime_seconds <= LIFETIME_SECONDS_MAX:
         raise BadParameter(f"lifetime: expected seconds above 0, found {lifetime_seconds:g}")
     now = time.time()

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
+from ctypes import CDLL
 from functools import cached_property
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
@@ -17,6 +18,10 @@ import numpy as np
 from xylem.base.errors import Unavailable
 from xylem.base.executors.steps import R, Step, T, ValueHandle, packed, unpacked
 from xylem.base.extras import load_extra
+
+# Returns memory to the system that is not used any more, with the C library of GNU. Without it the
+# library keeps what threads have freed: 260 MB of a stream of 100,000 labels.
+_malloc_trim: Callable[[int], int] = getattr(CDLL(None), "malloc_trim", lambda pad: 0)
 
 # The tasks that are sent ahead for each processor of a cluster, so that none waits for one.
 AHEAD = 2
@@ -58,6 +63,13 @@ class Crew:
 
         Raises Unavailable if there is no space.
         """
+        return self.spill(value)
+
+    def spill(self, value: R) -> ValueHandle[R]:
+        """Put a value into a file of this process, which alone can get it.
+
+        Raises Unavailable if there is no space.
+        """
         content = packed(value)
         start = self._scratch.seek(0, os.SEEK_END)
         unwritten = memoryview(content)
@@ -66,8 +78,8 @@ class Crew:
                 unwritten = unwritten[self._scratch.write(unwritten) :]
         except OSError as error:
             raise Unavailable(
-                "stream: "
-                f"expected space for rows in {tempfile.gettempdir()}, found: {error.strerror}"
+                f"stream: expected space for rows and weights in {tempfile.gettempdir()}, "
+                f"found: {error.strerror}"
             ) from None
         return _InFile(self._scratch, type(value), start, len(content))
 
@@ -89,6 +101,7 @@ class Crew:
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on every item, in any order, as `run`; each thread has its own workspace."""
         self.run(self._in_threads(step), items, done)
+        _malloc_trim(0)
 
     def mapped(self, step: Step[T, R], items: Iterable[T]) -> Iterator[R]:
         """Yield the results of `step` in the order of the items, taking some items ahead.

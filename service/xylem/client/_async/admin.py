@@ -23,7 +23,7 @@ from xylem.client.calls import (
     submission,
 )
 from xylem.client.events import ServerEvent
-from xylem.client.results import DataFile, DataFiles, Job, Jobs
+from xylem.client.results import DataFile, Job
 from xylem.client.runtime import async_sleep
 from xylem.client.training_fields import TrainingFields
 from xylem.errors import WaitTimeout
@@ -66,7 +66,8 @@ class AsyncAdmin(AsyncBase):
     async def set_vocabulary(self, model: str, vocabulary: str, **fields: Any) -> Job:
         """Submit another vocabulary for a combined version.
 
-        `fields` may have `version`, `language` and `by`.
+        `fields` may have `version`, `language` and `by`. With `compare=True` nothing is published:
+        the job's result is what would change.
         """
         return await self._submit("vocabulary", model=model, vocabulary=vocabulary, **fields)
 
@@ -111,9 +112,8 @@ class AsyncAdmin(AsyncBase):
         limit: int | None = None,
     ) -> list[Job]:
         """List jobs, the newest first; only those of a state, a model or a kind, if given."""
-        return (
-            await self._read(Jobs, get(JOBS, state=state, model=model, kind=kind, limit=limit))
-        ).jobs
+        request = get(JOBS, state=state, model=model, kind=kind, limit=limit)
+        return (await self._read(dict[str, list[Job]], request))["jobs"]
 
     async def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """Look at a job again and again until it has ended, with success or not; return it.
@@ -200,7 +200,7 @@ class AsyncAdmin(AsyncBase):
 
     async def data_files(self) -> list[DataFile]:
         """List the files of the server's data directory."""
-        return (await self._read(DataFiles, get("/v1/admin/data"))).files
+        return (await self._read(dict[str, list[DataFile]], get("/v1/admin/data")))["files"]
 
     async def delete_data(self, name: str) -> None:
         """Delete a file of the server's data directory."""
@@ -283,12 +283,6 @@ class AsyncAdmin(AsyncBase):
         """Remove a concept that was added; the job publishes a version without it."""
         return await self._read(
             Job, request_of("POST", admin_path(model, "/concepts/delete"), {"key": key})
-        )
-
-    async def vocabulary_changes(self, model: str, vocabulary: str) -> JsonObject:
-        """Return what a vocabulary of the data directory would change in that of a model."""
-        return await self.call(
-            "GET", admin_path(model, "/vocabulary-changes"), vocabulary=vocabulary
         )
 
     async def learning(self, model: str) -> JsonObject:

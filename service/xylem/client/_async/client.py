@@ -25,7 +25,6 @@ from xylem.client.results import (
     LineError,
     ModelDetails,
     ModelInfo,
-    Models,
     Prediction,
     Predictions,
     Scores,
@@ -142,7 +141,7 @@ class AsyncClient(AsyncAdmin):
 
     async def models(self) -> list[ModelInfo]:
         """List the models."""
-        return (await self._read(Models, calls.get("/v1/models"))).models
+        return (await self._read(dict[str, list[ModelInfo]], calls.get("/v1/models")))["models"]
 
     async def model(self, name: str) -> ModelDetails:
         """Describe a model and its versions."""

@@ -23,7 +23,7 @@ from xylem.client.calls import (
     submission,
 )
 from xylem.client.events import ServerEvent
-from xylem.client.results import DataFile, DataFiles, Job, Jobs
+from xylem.client.results import DataFile, Job
 from xylem.client.runtime import sleep
 from xylem.client.training_fields import TrainingFields
 from xylem.errors import WaitTimeout
@@ -64,7 +64,8 @@ class Admin(Base):
     def set_vocabulary(self, model: str, vocabulary: str, **fields: Any) -> Job:
         """Submit another vocabulary for a combined version.
 
-        `fields` may have `version`, `language` and `by`.
+        `fields` may have `version`, `language` and `by`. With `compare=True` nothing is published:
+        the job's result is what would change.
         """
         return self._submit("vocabulary", model=model, vocabulary=vocabulary, **fields)
 
@@ -109,7 +110,8 @@ class Admin(Base):
         limit: int | None = None,
     ) -> list[Job]:
         """List jobs, the newest first; only those of a state, a model or a kind, if given."""
-        return (self._read(Jobs, get(JOBS, state=state, model=model, kind=kind, limit=limit))).jobs
+        request = get(JOBS, state=state, model=model, kind=kind, limit=limit)
+        return (self._read(dict[str, list[Job]], request))["jobs"]
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """Look at a job again and again until it has ended, with success or not; return it.
@@ -194,7 +196,7 @@ class Admin(Base):
 
     def data_files(self) -> list[DataFile]:
         """List the files of the server's data directory."""
-        return (self._read(DataFiles, get("/v1/admin/data"))).files
+        return (self._read(dict[str, list[DataFile]], get("/v1/admin/data")))["files"]
 
     def delete_data(self, name: str) -> None:
         """Delete a file of the server's data directory."""
@@ -276,10 +278,6 @@ class Admin(Base):
         return self._read(
             Job, request_of("POST", admin_path(model, "/concepts/delete"), {"key": key})
         )
-
-    def vocabulary_changes(self, model: str, vocabulary: str) -> JsonObject:
-        """Return what a vocabulary of the data directory would change in that of a model."""
-        return self.call("GET", admin_path(model, "/vocabulary-changes"), vocabulary=vocabulary)
 
     def learning(self, model: str) -> JsonObject:
         """Return how a model learns: its recipe, its next run, and its runs with their figures."""

@@ -25,7 +25,6 @@ from xylem.client.results import (
     LineError,
     ModelDetails,
     ModelInfo,
-    Models,
     Prediction,
     Predictions,
     Scores,
@@ -140,7 +139,7 @@ class Client(Admin):
 
     def models(self) -> list[ModelInfo]:
         """List the models."""
-        return (self._read(Models, calls.get("/v1/models"))).models
+        return (self._read(dict[str, list[ModelInfo]], calls.get("/v1/models")))["models"]
 
     def model(self, name: str) -> ModelDetails:
         """Describe a model and its versions."""

@@ -238,7 +238,8 @@ class _Concepts:
             for kind, resource in resources:
                 for form in self._forms.get(resource, ()):
                     self._add_name(kind, uri, form)
-        for uri in {**self.typed, **dict.fromkeys(uri for uri in self._names if "://" in uri)}:
+        # the name of a blank node has no colon: it is no URI, and nothing can refer to it
+        for uri in {**self.typed, **dict.fromkeys(uri for uri in self._names if ":" in uri)}:
             if uri not in self.typed and (uri in self._other_types or uri.startswith(_BASE)):
                 continue
             if uri in self._name_faults:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import orjson
 
+from xylem import datasets
 from xylem.base import (
     DEFAULT_COLUMNS,
     JSON_LINES,
@@ -95,9 +96,7 @@ def opened(
     path = file_path(data)
     makes_lines = is_table(path) or is_directory(path)
     if makes_lines or columns.vectors_of(path) is not None:
-        from xylem.datasets import TableLines  # imports kernels, which `xylem --help` is spared
-
-        with TableLines(path, columns) as table:
+        with datasets.TableLines(path, columns) as table:
             yield Source(
                 table,  # type: ignore[arg-type]
                 table,  # type: ignore[arg-type]
@@ -110,9 +109,8 @@ def opened(
             f"{data}: expected a name that ends in .jsonl, .ndjson, .csv, .tsv (and .gz or .zst), "
             f"or .parquet, or {STDIN} for standard input, found {path.name!r}"
         )
-    from xylem.datasets import open_unpacked
 
-    file, raw = open_unpacked(path)
+    file, raw = datasets.open_unpacked(path)
     with file:
         if end:
             raw.packed.seek(start)

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,24 +131,41 @@ def open_version(
 serve_model = partial(open_version, is_warm=True)
 
 
-_usual_limits = cache(Limits)  # of requests that warm up; to read them takes a tenth of an opening
+# The kinds of the versions that were warmed up in this process: see `_warm_up`.
+_warm_kinds: set[str] = set()
 
 
 def _warm_up(served: ServedVersion) -> None:
     """Answer one instance of each kind: plainly, with lists of labels, with an explanation.
 
     Lines of a batch, bodies, tensors and events are read by kernels of their own, which are called
-    too.
+    too. Another version of the same kind needs the same kernels, so nothing of this is done again:
+    it would be a third of each opening, in a store of many models.
     """
     served.thresholds.warm_up()
     served.fast.prepare()
+    manifest = served.opened.manifest
+    kinds = [
+        (part.kind, part.link, part.weights, part.n_trees, part.features)
+        for part in (manifest, *manifest.members)
+    ]
+    kind = repr(
+        (kinds, [(name, info.dtype, len(info.shape)) for name, info in manifest.arrays.items()])
+    )
+    if kind in _warm_kinds:
+        return
     read_sparse_lines([b"{}"], 1)
     text_rows_of_lines([b'{"text":""}'], served.featurizer, 1)
     size_of(b"{}")
     load_in_pieces(b'{"a":[%s]}' % b",".join([b"1"] * PIECE_BYTES))
-    event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
-    limits = _usual_limits()
-    read_sparse(event, served, None, limits, are_lines=False)
+    limits = Limits()
+    read_sparse(
+        b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}',
+        served,
+        None,
+        limits,
+        are_lines=False,
+    )
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
     fast_requests(served.opened, served.predictor, served.featurizer, fast_forms(limits)).answer(
         body, 0, served.ids.sign(0, 1)
@@ -174,3 +191,4 @@ def _warm_up(served: ServedVersion) -> None:
                     PredictQuery(PredictRequest(instances=[instance], **options)), served
                 )
     served.predictor.warm_up()
+    _warm_kinds.add(kind)

@@ -24,20 +24,19 @@ class Tally(NamedTuple):
     totals  float64[M]     C_v P_m
     sums    float64[k * M]  l_v[k] P_m^k, label by label
     n_sent  float64[2^M]   number of children in each direction set
-    linear  float64[M]     workspace: the term that each child alone adds to J
-    pairs   float64[M (M - 1) / 2]  workspace: the term of two children if both get the row
-    added   float64[2^M]   workspace
-    values  float64[2^M]   workspace: J of each direction set, without the multi-way penalty
+    shares  float64[M]     h of each child for the row that is counted
+    terms   float64[M (M + 1) / 2 + 2^(M - 1) + 2^M]  workspace: the term that each child alone adds
+            to J; the term of two children if both get the row; what a child adds to each set of
+            those before it; J of each direction set, without the multi-way penalty. They are one
+            array: then the compiler knows that no two of them overlap
     """
 
     n_seen: F64
     totals: F64
     sums: F64
     n_sent: F64
-    linear: F64
-    pairs: F64
-    added: F64
-    values: F64
+    shares: F64
+    terms: F64
 
 
 @inlined
@@ -51,73 +50,83 @@ def empty_tally(n_labels: int, n_children: int) -> Any:
         totals=np.zeros(n_children),
         sums=np.zeros(n_labels * n_children),
         n_sent=n_sent,
-        linear=np.zeros(n_children),
-        pairs=np.zeros(n_children * (n_children - 1) // 2),
-        added=np.zeros(1 << n_children),
-        values=np.zeros(1 << n_children),
+        shares=np.zeros(n_children),
+        terms=np.zeros(n_children * (n_children + 1) // 2 + (3 << (n_children - 1))),
     )
 
 
 @nonallocating_inlined
-def _add_gaps(tally: Tally, sums: F64, first: Integer, size: float, weight: float) -> None:
+def _add_gaps(
+    tally: Tally, n_children: int, sums: F64, first: Integer, bounds: tuple[float, float]
+) -> None:
     """Add weight * sum over j < l of |gap_jl + size (s_j - s_l)| to J, as terms of a polynomial.
 
     s_m is 1 if child m gets the row, else 0; gap_jl is the difference of the sums of children j and
     l, which begin at sums[first]. With odd = max(-size, min(gap, size)) and even = max(0, size -
     |gap|), a term is |gap| + odd (s_j - s_l) + even (s_j + s_l - 2 s_j s_l); |gap| is left out, as
     it is the same for every direction set.
+
+    bounds  size, weight
     """
-    linear = tally.linear
-    pairs = tally.pairs
-    pair = 0
-    for l in range(1, len(linear)):  # noqa: E741 (the paper's index)
+    size, weight = bounds
+    terms = tally.terms
+    pair = n_children
+    for l in range(1, n_children):  # noqa: E741 (the paper's index)
         sum_l = sums[place(first + l)]
         linear_l = 0.0
         for j in range(l):
             gap = sums[place(first + j)] - sum_l
             odd = weight * max(-size, min(gap, size))
             even = weight * max(0.0, size - abs(gap))
-            linear[place(j)] += even + odd
+            terms[place(j)] += even + odd
             linear_l += even - odd
-            pairs[place(pair)] -= 2.0 * even
+            terms[place(pair)] -= 2.0 * even
             pair += 1
-        linear[place(l)] += linear_l
+        terms[place(l)] += linear_l
 
 
 @nonallocating_inlined
-def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> None:
-    """Write C_v J of every direction set of row i, without the multi-way penalty.
+def _tabulate(tally: Tally, n_children: int, labels: NodeLabels, i: Integer, lambda1: float) -> Any:
+    """Write C_v J of every direction set of row i; return the position of the first in the terms.
 
-    The values lack a constant that is common to all sets. J is computed as a polynomial in s, which
-    needs one pass over the labels of the row instead of one for each set. Its values are computed
-    by doubling: a set whose last child is l is a set of children below l, and l.
+    The values lack the multi-way penalty, and a constant that is common to all sets. J is computed
+    as a polynomial in s, which needs one pass over the labels of the row instead of one for each
+    set. Its values are computed by doubling: a set whose last child is l is a set of children below
+    l, and l.
     """
-    n_children = len(tally.totals)
-    linear = tally.linear
-    pairs = tally.pairs
-    added = tally.added
-    values = tally.values
-    linear[:] = 0.0
-    pairs[:] = 0.0
-    _add_gaps(tally, tally.totals, 0, np.float64(labels.ptr[i + 1] - labels.ptr[i]), 1.0)
+    terms = tally.terms
+    added = n_children * (n_children + 1) // 2
+    values = added + (1 << (n_children - 1))
+    for k in range(added):
+        terms[place(k)] = 0.0
+    size = np.float64(labels.ptr[i + 1] - labels.ptr[i])
+    _add_gaps(tally, n_children, tally.totals, 0, (size, 1.0))
     for e in range(labels.ptr[i], labels.ptr[i + 1]):
-        _add_gaps(tally, tally.sums, labels.ranks[place(e)] * n_children, 1.0, -lambda1)
-    values[0] = 0.0
-    pair = 0
+        first = labels.ranks[place(e)] * n_children
+        _add_gaps(tally, n_children, tally.sums, first, (1.0, -lambda1))
+    terms[place(values)] = 0.0
+    pair = n_children
     for l in range(n_children):  # noqa: E741
-        added[0] = linear[place(l)]
+        terms[place(added)] = terms[place(l)]
         for j in range(l):
-            pair_term = pairs[place(pair)]
+            pair_term = terms[place(pair)]
             pair += 1
             for lower in range(1 << j):
-                added[place((1 << j) + lower)] = added[place(lower)] + pair_term
+                terms[place(added + (1 << j) + lower)] = terms[place(added + lower)] + pair_term
         for lower in range(1 << l):
-            values[place((1 << l) + lower)] = values[place(lower)] + added[place(lower)]
+            terms[place(values + (1 << l) + lower)] = (
+                terms[place(values + lower)] + terms[place(added + lower)]
+            )
+    return values
 
 
 @nonallocating_inlined
 def best_directions(
-    tally: Tally, labels: NodeLabels, i: Integer, lambda1: float, lambda2: float
+    tally: Tally,
+    n_children: int,
+    labels: NodeLabels,
+    i: Integer,
+    lambdas: tuple[float, float],
 ) -> Any:
     """Return the direction set of row i with the least J, and count the row's labels as seen.
 
@@ -126,21 +135,20 @@ def best_directions(
     summed over the row's labels only: other labels add the same to every set. For equal J (as
     rounded) it is the smallest set. A row without labels gets set 1. Cost: M^2 / 2 for each label,
     and 3 for each of 2^M - 1 sets.
+
+    n_children  a constant, where the caller has one: loops are unrolled then
     """
-    n_children = len(tally.totals)
     size = np.float64(labels.ptr[i + 1] - labels.ptr[i])
     tally.n_seen[0] += size
-    _tabulate(tally, labels, i, lambda1)
+    values = _tabulate(tally, n_children, labels, i, lambdas[0])
     surplus = -tally.n_seen[0]
     for m in range(n_children):
         surplus += tally.totals[place(m)]
-    values = tally.values
-    n_sent = tally.n_sent
     least = np.inf
     best = 1
     for directions in range(1, 1 << n_children):
-        value = values[place(directions)] + lambda2 * abs(
-            surplus + size * n_sent[place(directions)]
+        value = tally.terms[place(values + directions)] + lambdas[1] * abs(
+            surplus + size * tally.n_sent[place(directions)]
         )
         if value < least:
             least = value
@@ -149,14 +157,19 @@ def best_directions(
 
 
 @nonallocating_inlined
-def count_share(tally: Tally, labels: NodeLabels, i: Integer, child: int, share: float) -> None:
-    """Add a share of row i to the sums of `child`.
+def count_shares(tally: Tally, labels: NodeLabels, i: Integer) -> None:
+    """Add row i with `tally.shares` to the sums of the children.
 
     These are the updates of P_m and P_m^k at the end of algorithm 4.
     """
-    tally.totals[child] += share * (labels.ptr[i + 1] - labels.ptr[i])
+    shares = tally.shares
+    n_children = len(shares)
+    for m in range(n_children):
+        tally.totals[m] += shares[m] * (labels.ptr[i + 1] - labels.ptr[i])
     for e in range(labels.ptr[i], labels.ptr[i + 1]):
-        tally.sums[place(labels.ranks[place(e)] * len(tally.totals) + child)] += share
+        first = labels.ranks[place(e)] * n_children
+        for m in range(n_children):
+            tally.sums[place(first + m)] += shares[m]
 
 
 @kernel

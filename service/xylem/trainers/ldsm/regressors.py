@@ -13,7 +13,7 @@ import numpy as np
 from xylem.engine import place
 from xylem.trainers.kernels.problem import NodeLabels, Problem
 from xylem.trainers.kernels.random import next_random, shuffle
-from xylem.trainers.ldsm.objective import Tally, best_directions, count_share, empty_tally
+from xylem.trainers.ldsm.objective import Tally, best_directions, count_shares, empty_tally
 from xylem_store import (
     EIGHT,
     F32,
@@ -33,6 +33,10 @@ Integer = int | np.int64
 
 # Most children of a node: for M children, 2^M - 1 direction sets are compared for each row.
 CHILDREN_MAX = 8
+
+# The objective has code of its own for the default number of children, with loops of constant
+# length: the compiler unrolls them and keeps J in registers, which takes a third of its time away.
+USUAL_CHILDREN = 4
 
 # Initial weights are random in +-INIT / sqrt(mean features of a row). This is enough to make the
 # children differ, and small compared with the trained weights (on bibtex, ten times this value
@@ -238,9 +242,13 @@ def _pass_over(
     normal  N of NAG before the pass
     """
     done, n_visits = visits
+    lambdas = lambda1, learning.lambda2
     for position in range(len(order)):
         i = np.int64(order[position])
-        directions = best_directions(tally, labels, i, lambda1, learning.lambda2)
+        if learning.n_children == USUAL_CHILDREN:
+            directions = best_directions(tally, USUAL_CHILDREN, labels, i, lambdas)
+        else:
+            directions = best_directions(tally, learning.n_children, labels, i, lambdas)
         margins_of(problem, regressors, i)
         rate = learning.step * (1.0 - done / n_visits)
         done += 1
@@ -253,7 +261,8 @@ def _pass_over(
         else:
             _step_sgd(problem, regressors, i)
         for m in range(learning.n_children):
-            count_share(tally, labels, i, m, _logistic(np.float64(regressors.margins[m])))
+            tally.shares[m] = _logistic(np.float64(regressors.margins[m]))
+        count_shares(tally, labels, i)
     return normal
 
 

@@ -17,7 +17,7 @@ from xylem.trainers.ldsm.report import LdsmTree, SplitFacts, report_of
 from xylem.trainers.ldsm.split import Examples, Split, split_node
 from xylem.trainers.representations import rerank_arrays, squared_lengths
 from xylem.trainers.size import SizeEstimate, TreeCounts, leaf_bytes
-from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, derived_seed
+from xylem.trainers.source import RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.spec import (
     Alpha,
     DecisionTrees,
@@ -207,18 +207,19 @@ class _Growth:
         not its most frequent label.
         """
         n_children = split.n_children
-        used = np.flatnonzero((split.weights[:-1, :n_children] != 0).any(axis=1))
-        used = used[np.argsort(split.features[used])]
-        n_weights = np.empty(len(used), np.int32)
-        lane, weight = pack_tile(split.weights, used, n_children, 0.0, n_weights)
-        features = split.features[used]
+        ascending = np.argsort(split.features)
+        n_weights = np.empty(len(ascending), np.int32)
+        lane, weight = pack_tile(split.weights, ascending, n_children, 0.0, n_weights)
+        used = n_weights > 0
+        features = split.features[ascending[used]]
         bias = split.weights[-1, :n_children].copy()
-        node.chunk = Chunk(features, offsets(n_weights), lane.astype(np.int32), weight, bias)
+        node.chunk = Chunk(features, offsets(n_weights[used]), lane.astype(np.int32), weight, bias)
         node.children = range(len(self.nodes), len(self.nodes) + n_children)
         node.histogram = _NOTHING
-        priorities = (split.counts.sum(axis=0) - split.counts.max(axis=0)).tolist()
+        child_counts = split.counts.T.copy()
+        priorities = (child_counts.sum(axis=1) - child_counts.max(axis=1)).tolist()
         for child in range(n_children):
-            counts = split.counts[:, child]
+            counts = child_counts[child]
             goes = (split.directions >> child & 1) > 0
             histogram = split.labels[counts > 0], counts[counts > 0]
             self._add(node.depth + 1, rows[goes], histogram, priorities[child])
@@ -259,7 +260,7 @@ class _Grow:
     """A step that grows a tree; the tree's number determines its seed.
 
     labelled  int32[..]  the rows that carry labels
-    spilled   counts of the rows if they are in a temporary file; the rows of a node are then copied
+    is_spilled  whether the rows are in a temporary file; the rows of a node are then copied
               to another one. None: they are in memory
     """
 
@@ -268,17 +269,17 @@ class _Grow:
     labelled: I32
     parameters: LdsmParameters
     seed: int
-    spilled: Census | None = None
+    is_spilled: bool = False
 
     def workspace(self) -> Examples:
         """Return the training set with the workspaces of a thread."""
         rows = self.weighed.rows._replace(tail=0)  # its kernels look up all features
         ranks = np.zeros(rows.n_features, np.int32), np.zeros(self.labels.n_labels, np.int32)
-        if self.spilled is None:
+        if not self.is_spilled:
             return Examples(
                 rows, self.labels, *ranks, np.empty(0, np.int32), np.empty(0, np.float32)
             )
-        copy = (mapped(dtype, len(rows.indices), self.spilled) for dtype in (np.int32, np.float32))
+        copy = (mapped(len(rows.indices), dtype) for dtype in (np.int32, np.float32))
         return Examples(rows, self.labels, *ranks, *copy)
 
     def run(self, number: int, examples: Examples, stop: U8) -> LdsmTree:
@@ -313,9 +314,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
             )
     weighed = weigh(data.rows, parameters.idf, in_place=is_mapped)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
-    grow = _Grow(
-        weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None
-    )
+    grow = _Grow(weighed, data.labels, labelled, parameters, tools.seed, is_mapped)
     forest = tools.collect("trees", grow, range(parameters.trees))
     extra = _extra(data, parameters)
     report = report_of(forest, parameters.arity, int(np.count_nonzero(source.census.label_rows)))

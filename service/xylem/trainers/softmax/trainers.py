@@ -48,7 +48,7 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
     census.check_labelled()
     first = _first_tree(source, parameters, tools) if tools.passes.state is None else None
     state, report, learner_state = descend(source, parameters, first, tools)
-    fields = {
+    fields: dict[str, Any] = {
         "extra": group_of(
             EMBEDDING,
             Embedding(

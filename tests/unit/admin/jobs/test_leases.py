@@ -1,5 +1,6 @@
 """Claims and leases of jobs, on SQLite and PostgreSQL, and what the states allow."""
 
+import dataclasses
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -94,7 +95,7 @@ def test_a_late_renewal_counts_and_is_a_change_only_with_news(
     desk.leases.renew(claim, progress)
     desk.leases.renew(claim, None)
     assert desk.jobs.get(job_id).revision == revision
-    desk.leases.renew(claim, progress._replace(done=2))
+    desk.leases.renew(claim, dataclasses.replace(progress, done=2))
     assert desk.jobs.get(job_id).revision == revision + 1
     desk.end_lease(job_id)  # the database was away, and nobody took the job
     assert desk.leases.renew(claim, None) == "go on"

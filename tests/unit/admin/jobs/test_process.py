@@ -162,7 +162,12 @@ def test_a_process_has_its_own_session_low_priority_no_secret(
     monkeypatch.setenv("XYLEM_ADMIN_KEY", "secret")
     outcome = runs("look-around", job_nice=19)
     assert outcome == Outcome("succeeded", result={"done": True}, progress=outcome.progress)
-    assert outcome.progress[:3] == ("begin", 3, 3)
+    assert outcome.progress is not None
+    assert (outcome.progress.phase, outcome.progress.done, outcome.progress.total) == (
+        "begin",
+        3,
+        3,
+    )
     found = json.loads(runs.log)
     assert found["environment"].keys() <= {"XYLEM_KERNEL_CACHE"}
     assert found["nice"] == 19 and found["group"] == found["session"] != os.getsid(0)

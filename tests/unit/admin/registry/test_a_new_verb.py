@@ -13,7 +13,6 @@ from tests.conftest import Run, serving, settings_of
 from tests.helpers.alias_helpers import split
 from tests.helpers.served_models import publish_model
 
-from xylem.admin.registry.facts import split_facts
 from xylem.admin.registry.remote import RemoteStore
 from xylem.api.routes import aliases as routes
 from xylem.api.routes.operations import ModelName
@@ -56,7 +55,7 @@ async def swap(
 ) -> SplitChanged:
     cause = cause_of(request, body.reason)
     found = await services.change(services.registry.change, model, alias, "swapped", swapped, cause)
-    return SplitChanged(**split_facts(found))
+    return SplitChanged(**found.split())
 
 
 # 4. service/xylem/cli/aliases.py

@@ -10,7 +10,7 @@ from sqlalchemy import insert, select
 from tests.helpers.faulty_fs import QuickFileSystem
 from tests.helpers.small_models import small_draft
 
-from xylem.admin.registry.facts import move_facts, provenance
+from xylem.admin.registry.facts import provenance
 from xylem.admin.registry.registry import Registry
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import VERSIONS
@@ -78,7 +78,7 @@ def test_moves_are_made_and_told(house: House) -> None:
     move = registry.promote(
         "m", 2, "stable", Cause("alice", "it is good", "job-1", {"promoted": True})
     )
-    assert move_facts(move) == {
+    assert move.move() == {
         "model": "m",
         "alias": "stable",
         "version": 2,

@@ -14,6 +14,7 @@ from tests.helpers.feedback_helpers import ADMIN_KEY, PATH, client_of, event
 
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import FEEDBACK_ROWS, RECIPES
+from xylem.serving.batches.lines import dump
 from xylem.thresholds.live.events import event_keys
 from xylem.thresholds.store.feedback_rows import FeedbackRows, add_rows
 from xylem_store.store import Store
@@ -67,6 +68,22 @@ async def test_corrections_are_paged_by_label_and_by_key(own_store: Store) -> No
             assert (await client.get(CORRECTIONS + wrong)).status_code == 422, wrong
         missing = await client.get("/v1/admin/models/nosuch/corrections")
         assert missing.json()["code"] == "model-not-found"
+
+
+def test_rows_are_found_by_labels_as_they_are_written(database_url: str) -> None:
+    labels = ["l1", "l12", 'a "quoted" \\ label', "näätä\n", "\x01\x7f", "http://x.org/1"]
+    with contextlib.closing(Database(database_url)) as database:
+        with database.write() as connection:
+            for i, label in enumerate([*labels, "other"]):
+                line = dump({"event_id": str(i), "text": '"l1" näätä', "labels": ["x", label]})
+                add_rows(connection, "m", {b"%016d" % i: (line, "shop")})
+        rows = FeedbackRows(database, settings_of(Path("unused")))
+        for i, label in enumerate(labels):
+            (row,) = rows.newest("m", 9, None, label, None)
+            assert (row["event_id"], row["key"]) == (str(i), "shop"), label
+        assert len(rows.newest("m", 9, None, "x", "shop")) == 7
+        for label, key in ((None, "sh\0p"), (None, "\udcff"), ("\udcff", None), ("näät", None)):
+            assert rows.newest("m", 9, None, label, key) == []
 
 
 async def test_all_rows_of_a_key_are_deleted(own_store: Store) -> None:

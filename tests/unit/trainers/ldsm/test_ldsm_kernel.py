@@ -96,7 +96,7 @@ def test_the_chosen_directions_have_the_least_objective(
     means = Means(6, n_children)
     for i, carried in enumerate(_lists(labels)):
         tally = _tally_of(means)
-        chosen = best_directions(tally, of_node, i, lambda1, lambda2)
+        chosen = best_directions(tally, n_children, of_node, i, (lambda1, lambda2))
         means.see(carried)
         assert tally.n_seen[0] == means.c_v
         objectives = means.objectives(carried, lambda1, lambda2)
@@ -112,7 +112,7 @@ def test_of_equal_objectives_the_smallest_set_is_chosen(
     """With weights that are quarters and nothing seen before, no sum is rounded."""
     labels, lambdas = _labelled(seed, 12, 6), (quarters1 / 4, quarters2 / 4)
     means, carried = Means(6, n_children), _lists(labels)[0]
-    chosen = best_directions(_tally_of(means), _of_node(labels), 0, *lambdas)
+    chosen = best_directions(_tally_of(means), n_children, _of_node(labels), 0, lambdas)
     means.see(carried)
     # The oracle divides by the number of labels, and so rounds.
     objectives = np.round(means.objectives(carried, *lambdas), 9)

@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
-from xylem.base import Limits, fault, what_is
+from xylem.base import WEIGHT_MAX, WEIGHT_MIN, Limits, fault, what_is
 from xylem.engine import Branch
 from xylem.serving.chunks import CHUNK_CHARACTERS_MIN
 from xylem.serving.schemas.fields import (
@@ -169,10 +169,6 @@ LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation | MembersExpl
 TUNED: Literal["tuned"] = "tuned"
 PROPENSITY: Literal["propensity"] = "propensity"
 
-# Weights of labels are between these, so that products with probabilities stay finite.
-LABEL_WEIGHT_MIN = 1e-6
-LABEL_WEIGHT_MAX = 1e6
-
 _NUMBERS = (int, float)
 
 
@@ -194,10 +190,9 @@ def _check_weights(
     check_limit(len(value), "labels", "label_list_max", info)
     check_limit(longest(value), "bytes of a name", "name_bytes_max", info)
     for name, weight in value.items():
-        if type(weight) not in _NUMBERS or not LABEL_WEIGHT_MIN <= weight <= LABEL_WEIGHT_MAX:
+        if type(weight) not in _NUMBERS or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
             raise fault(
-                f"expected a number from {LABEL_WEIGHT_MIN:g} to {LABEL_WEIGHT_MAX:g}, "
-                f"found {what_is(weight)}",
+                f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {what_is(weight)}",
                 name,
             )
     return value
@@ -249,8 +244,8 @@ LabelWeights: TypeAlias = Annotated[
             "type": "object",
             "additionalProperties": {
                 "type": "number",
-                "minimum": LABEL_WEIGHT_MIN,
-                "maximum": LABEL_WEIGHT_MAX,
+                "minimum": WEIGHT_MIN,
+                "maximum": WEIGHT_MAX,
             },
             LIMIT_KEY: "label_list_max",
         },
