@@ -30,6 +30,9 @@ YSO = "http://www.yso.fi/onto/yso/"
 NAMES = {"p13588": "ilves", "p16400": "susi", "p2787": "kirjastot", "p10": "ympäristötietoisuus"}
 NAMES |= {"p100": "elatusturva", "p1000": "taidekäsityö", "p1": "nisäkkäät", "p2": "asiat"}
 BY_DEFAULT = "http://127.0.0.1:8080"
+CHANGED = ("thresholds", "cron", "parameters", "promotion")
+"""Fields of the recipe that the page changes."""
+
 WORDS = ["mistä", "saan", "tietoa", "löytyykö", "kirjaa", "aiheesta", "kiitos", "vastauksesta"]
 
 
@@ -141,7 +144,7 @@ def test_the_page_is_followed_word_for_word(home: Path) -> None:
     assert "uusi asia" in run(concept[1], home, variables)
     used = Recipe.from_json(read_origin(Store(home / "store").open("yso", 3).arrays)["recipe"])
     assert (used.thresholds, used.cron) == ("instance", "0 3 * * 0")
-    changes = {name: getattr(used, name) for name in ("thresholds", "cron", "parameters")}
+    changes = {name: getattr(used, name) for name in CHANGED}
     assert shown.model_copy(update=changes).without_paths == used.without_paths
     learnt = read_report(Store(home / "store").open("yso", 3).arrays)["learning"]
     assert learnt["judges"]["rows"] >= 30 and learnt["sources"][2]["rows"] == 1

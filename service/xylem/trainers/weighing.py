@@ -39,7 +39,11 @@ class Weighed(NamedTuple):
 
     def plain_chunk(self, chunk: Chunk) -> Chunk:
         """Return a chunk that scores the original rows as this one scores `rows`."""
-        return chunk._replace(weight=self.plain(chunk.feature, chunk.weight))
+        return (
+            chunk
+            if self.scale is None
+            else chunk._replace(weight=self.plain(chunk.feature, chunk.weight))
+        )
 
     def weighed_chunk(self, chunk: Chunk) -> Chunk:
         """Return a chunk that scores `rows` as this one scores the original rows."""

@@ -34,7 +34,7 @@ def test_blocks_make_the_same_bits_though_a_node_dies(
 ) -> None:
     planned = blocks_module._plan_nodes
 
-    def smaller(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
+    def smaller(blocks: Blocks, shape: Shape) -> tuple[list[int], list[int], list[list[int]]]:
         return planned(blocks._replace(memory_bytes=50_000), shape)
 
     monkeypatch.setattr(blocks_module, "_plan_nodes", smaller)

@@ -122,7 +122,7 @@ def test_blocks_weigh_as_rows_in_memory(clustering: str) -> None:
 
 
 def test_the_large_nodes_of_blocks_weigh_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xylem.trainers.blocks._plan_nodes", lambda blocks, shape: ([0], []))
+    monkeypatch.setattr("xylem.trainers.blocks._plan_nodes", lambda blocks, shape: ([0], [], []))
     parameters = parse_parameters("ovr", TIGHT)
     found = []
     for data in data_of_copies():

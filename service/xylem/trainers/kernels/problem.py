@@ -202,27 +202,20 @@ def pack_tile(
     counts_out  int32[m]  returned weights of each feature, in the order of `ascending`
     """
     n_pruned = len(ascending) - tail
-    nnz = 0
-    for k in range(len(ascending)):
-        count = 0
-        for c in range(n_children):
-            w = weights[ascending[k], c]
-            if k >= n_pruned or (w != 0 and abs(w) >= prune):
-                count += 1
-        counts_out[k] = count
-        nnz += count
-    lane = np.empty(nnz, np.uint8)
-    values = np.empty(nnz, np.float32)
+    # room for every weight and one more: each is written, because the processor cannot predict a
+    # branch here, and the next one overwrites it if it is not to stay
+    lane = np.empty(len(ascending) * n_children + 1, np.uint8)
+    values = np.empty(len(lane), np.float32)
     position = 0
     for k in range(len(ascending)):
-        if counts_out[k]:
-            for c in range(n_children):
-                w = weights[ascending[k], c]
-                if k >= n_pruned or (w != 0 and abs(w) >= prune):
-                    lane[position] = c
-                    values[position] = w
-                    position += 1
-    return lane, values
+        first = position
+        for c in range(n_children):
+            w = weights[ascending[k], c]
+            lane[position] = c
+            values[position] = w
+            position += (k >= n_pruned) | ((w != 0) & (abs(w) >= prune))
+        counts_out[k] = position - first
+    return lane[:position].copy(), values[:position].copy()
 
 
 @kernel
