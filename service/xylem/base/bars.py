@@ -86,5 +86,5 @@ class LeftColumn(TimeRemainingColumn):
         """Return the text; empty for a phase that is finished, has one step, or no known end."""
         is_known = task.total is not None and task.total > 1 and not task.finished
         # stages take unequal times, so the time left of all of them is not known
-        is_shown = is_known and task.description != IN_ALL
-        return Text.assemble(super().render(task), " left") if is_shown else Text("")
+        has_estimate = is_known and task.description != IN_ALL
+        return Text.assemble(super().render(task), " left") if has_estimate else Text("")
