@@ -231,7 +231,8 @@ def config_schema() -> dict[str, dict[str, object]]:
         field = fields[variable.removeprefix("XYLEM_").lower()]
         kinds = {field.get("type")} | {each.get("type") for each in field.get("anyOf", [])}
         (kind,) = kinds & FORMS.keys() or {"string"}
-        schemas[variable] = {"type": "string"}
+        is_typed = "type" in field or "anyOf" in field
+        schemas[variable] = {"type": "string" if is_typed else ["integer", "string"]}
         if kind in FORMS:
             schemas[variable] = {"type": [kind, "string"], "pattern": FORMS[kind]}
         if "enum" in field:

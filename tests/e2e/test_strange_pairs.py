@@ -130,9 +130,7 @@ def test_labels_of_validation_rows_that_are_written_otherwise(
         )
 
 
-def test_other_fields_are_ignored_where_rows_are_predicted(
-    place: Place, run_here: Run
-) -> None:
+def test_other_fields_are_ignored_where_rows_are_predicted(place: Place, run_here: Run) -> None:
     file = place.data / "documents.jsonl"
     lines = file.read_text()
     rows = [json.loads(line) for line in lines.splitlines()]

@@ -142,7 +142,6 @@ def _warm_up(served: ServedVersion) -> None:
     too. Another version of the same kind needs the same kernels, so nothing of this is done again:
     it would be a third of each opening, in a store of many models.
     """
-    served.thresholds.warm_up()
     served.fast.prepare()
     manifest = served.opened.manifest
     kinds = [
@@ -154,6 +153,7 @@ def _warm_up(served: ServedVersion) -> None:
     )
     if kind in _warm_kinds:
         return
+    served.thresholds.warm_up()
     read_sparse_lines([b"{}"], 1)
     text_rows_of_lines([b'{"text":""}'], served.featurizer, 1)
     size_of(b"{}")

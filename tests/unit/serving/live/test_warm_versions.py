@@ -53,4 +53,5 @@ def test_the_second_version_of_a_kind_loads_no_kernel(kind: str, tmp_path: Path)
             assert len(json.loads(in_thread(body, second))["predictions"]) == n_rows
     tensors = json.dumps({"inputs": csr([ROW])}).encode()
     assert at_once(tensors, second, TENSORS)
+    second.thresholds.warm_up()  # as an event does
     assert n_ready == PROGRESS.n_ready

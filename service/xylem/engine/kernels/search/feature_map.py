@@ -99,7 +99,7 @@ def clear_features(ensemble: TreeEnsemble, node: int, by_feature: I32 | F32, wid
 
 
 @inlined
-def _end_of_run(nodes: I32, k: int, n_nodes: int) -> int:
+def end_of_run(nodes: I32, k: int, n_nodes: int) -> int:
     """Return the first place after the k-th in a list of nodes that holds another node."""
     end = k + 1
     while end < n_nodes and nodes[end] == nodes[k]:
@@ -119,7 +119,7 @@ def _end_of_turn(
     if len(work.feature_row) == 0:
         return n_nodes
     while k < n_nodes:
-        end = _end_of_run(nodes, k, n_nodes)
+        end = end_of_run(nodes, k, n_nodes)
         if _is_worth_mapping(ensemble, nodes[k], (end - k) * row_features, work):
             break
         k = end
@@ -136,7 +136,7 @@ def begin_piece(
     spread over the map, and the piece is that node's entries. Otherwise the piece is all entries up
     to the next node whose chunk is worth mapping, and they are scored IN_TURN.
     """
-    end = _end_of_run(nodes, k, n_nodes)
+    end = end_of_run(nodes, k, n_nodes)
     if _is_worth_mapping(ensemble, nodes[k], (end - k) * row_features, work):
         return end, True
     start_turns(work, k)

@@ -43,33 +43,48 @@ def is_narrow(ensemble: TreeEnsemble, node: int, costs: I64) -> bool:
 def score_narrow(parts: CallParts[RoutingWorkspace], k: int, end: int) -> None:
     """Score entries k .. end - 1 of one node, whose rows are spread, into margins[0] and so on.
 
-    The bits are the same as those of the scorer. Two rows are added at a time, because each
+    The bits are the same as those of the scorer. Four rows are added at a time, because each
     addition of a row waits for the one before.
     """
     ensemble, _, rows, _, _, work, routing = parts
     node = routing.entry_node[k]
     width = children_width(ensemble, node)
-    for entry in range(k, end, 2):
-        first_row = routing.entry_row[place(entry)]
-        second_row = routing.entry_row[place(min(entry + 1, end - 1))]
-        i = rows.indptr[place(first_row)]
-        j = rows.indptr[place(second_row)]
-        first_end = rows.indptr[place(first_row + 1)]
-        second_end = rows.indptr[place(second_row + 1)]
+    for entry in range(k, end, 4):
+        i, first_end = _features_of(parts, entry, end)
+        j, second_end = _features_of(parts, entry + 1, end)
+        l, third_end = _features_of(parts, entry + 2, end)  # noqa: E741
+        m, fourth_end = _features_of(parts, entry + 3, end)
         first = zero8()
         second = zero8()
-        n_both = min(first_end - i, second_end - j)
-        for e in range(n_both):
+        third = zero8()
+        fourth = zero8()
+        n_all = min(min(first_end - i, second_end - j), min(third_end - l, fourth_end - m))
+        for e in range(n_all):
             first = _add_feature(first, rows, i + e, width, work)
             second = _add_feature(second, rows, j + e, width, work)
-        for e in range(i + n_both, first_end):
+            third = _add_feature(third, rows, l + e, width, work)
+            fourth = _add_feature(fourth, rows, m + e, width, work)
+        for e in range(i + n_all, first_end):
             first = _add_feature(first, rows, e, width, work)
-        for e in range(j + n_both, second_end):
+        for e in range(j + n_all, second_end):
             second = _add_feature(second, rows, e, width, work)
+        for e in range(l + n_all, third_end):
+            third = _add_feature(third, rows, e, width, work)
+        for e in range(m + n_all, fourth_end):
+            fourth = _add_feature(fourth, rows, e, width, work)
         vstore(work.margins[entry - k], 0, first)
         vstore(work.margins[min(entry + 1, end - 1) - k], 0, second)
+        vstore(work.margins[min(entry + 2, end - 1) - k], 0, third)
+        vstore(work.margins[min(entry + 3, end - 1) - k], 0, fourth)
     for slot in range(end - k):
         finish_margins(ensemble, node, np.int64(0), work, slot)
+
+
+@inlined
+def _features_of(parts: CallParts[RoutingWorkspace], entry: int, end: int) -> tuple[int, int]:
+    """Return where the features of an entry's row begin and end; from `end` on of the last one."""
+    row = parts.traversal_buffers.entry_row[place(min(entry, end - 1))]
+    return parts.rows.indptr[place(row)], parts.rows.indptr[place(row + 1)]
 
 
 @inlined

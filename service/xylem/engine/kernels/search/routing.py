@@ -12,9 +12,14 @@ import numpy as np
 
 from xylem.engine.kernels.search.calibrated import calibrate_answers
 from xylem.engine.kernels.search.call import Call, charge, clear_cost, write_answer
-from xylem.engine.kernels.search.feature_map import begin_piece, clear_features
+from xylem.engine.kernels.search.feature_map import begin_piece, clear_features, end_of_run
 from xylem.engine.kernels.search.narrow_chunks import is_narrow, score_narrow
-from xylem.engine.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
+from xylem.engine.kernels.search.routing_leaves import (
+    add_leaves,
+    count_and_place,
+    rank_labels,
+    sort_leaves,
+)
 from xylem.engine.kernels.search.scorer import children_width, place
 from xylem.engine.kernels.search.scoring import (
     IN_TURN,
@@ -27,14 +32,20 @@ from xylem.engine.kernels.search.scoring import (
 )
 from xylem.engine.kernels.search.workspace import RoutingWorkspace
 from xylem_store import (
-    F32,
+    I32,
     I64,
+    LANES,
     LINK_CODES,
     Rerank,
     TreeEnsemble,
+    lowest_lane,
     nonallocating_inlined as inlined,
     nonallocating_kernel as kernel,
+    prefetch,
     struct_at,
+    vbroadcast,
+    vgreater,
+    vload,
 )
 
 _MULTIWAY = LINK_CODES["multiway"]
@@ -50,45 +61,50 @@ def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
     NO_ROOM.
 
     The leaves of a row and tree have ascending ids, because nodes are numbered, and entered, level
-    by level.
+    by level. Rows of few features go first: `score_narrow` adds several rows at a time, and is
+    fastest if they have equally many.
     """
-    ensemble = parts.ensemble
-    routing = parts.traversal_buffers
-    work = parts.work
+    ensemble, _, rows, _, answers, work, routing = parts
+    n_rows = last - first
     for row in range(first, last):
-        clear_cost(parts.answers.costs, row, work)
+        clear_cost(answers.costs, row, work)
+        routing.leaf_node[row - first] = row
+        routing.leaf_row[row - first] = min(n_rows - 1, rows.indptr[row + 1] - rows.indptr[row])
+    count_and_place(n_rows, routing.leaf_row, 0, routing.row_ptr, routing)
     n_trees = ensemble.child_ptr[0]
-    step = n_trees if last - first == 1 else 1
+    step = n_trees if n_rows == 1 else 1
     n_leaves = 0
     for tree in range(0, n_trees, step):
-        if n_leaves + (last - first) * step > len(routing.leaf_node):
-            return NO_ROOM
+        for k in range(n_rows):
+            routing.entry_row[k] = routing.sorted_node[k]
+            routing.entry_children[k, 0] = 1
         n_entries = 0
         for root in range(tree, tree + step):
-            for row in range(first, last):
+            if n_entries != NO_ROOM:
                 n_entries, n_leaves = _enter(
-                    ensemble, root, row, root, n_entries, n_leaves, 1, routing
+                    ensemble, (root, root), (0, n_rows, 0, 0), (n_entries, n_leaves), routing
                 )
         while n_entries > 0 and not work.stop[0]:
-            _next_level(ensemble, n_entries, last - first, routing)
-            n_entries, n_leaves = _score_level(parts, n_entries, n_leaves)
-            if n_entries == NO_ROOM:
-                return NO_ROOM
+            for i in range(n_entries):
+                routing.entry_node[i] = routing.next_node[i]
+                routing.entry_row[i] = routing.next_row[i]
+                routing.entry_tree[i] = routing.next_tree[i]
+            n_entries = _score_level(parts, n_entries)
+            n_entries, n_leaves = _enter_children(ensemble, n_entries, n_leaves, routing)
+        if n_entries == NO_ROOM:
+            return NO_ROOM
     return n_leaves
 
 
 @inlined
-def _score_level(
-    parts: CallParts[RoutingWorkspace], n_entries: int, n_leaves: int
-) -> tuple[int, int]:
-    """Score the entries of a level, and let their rows enter children.
+def _score_level(parts: CallParts[RoutingWorkspace], n_entries: int) -> int:
+    """Score the entries of a level, and choose the children that their rows enter.
 
-    Return (the number of entries of the next level or NO_ROOM, the number of leaves). Entries of
-    one node are adjacent.
+    Return the number of entries scored: fewer if the search is stopped. Entries of one node are
+    adjacent.
     """
     ensemble, scorer, rows, _, answers, work, routing = parts
     row_features = len(rows.indices) // (len(rows.indptr) - 1)
-    n_next = 0
     k = 0
     while k < n_entries and not work.stop[0]:
         node = routing.entry_node[k]
@@ -96,7 +112,7 @@ def _score_level(
         is_in_one_pass = is_mapped and is_narrow(ensemble, node, answers.costs)
         if is_mapped:
             call_scorer(scorer, SPREAD, node, is_in_one_pass, 0)
-        while k < end and not work.stop[0] and n_next != NO_ROOM:
+        while k < end and not work.stop[0]:
             call_end = last_at_once(work, k, end)
             if is_in_one_pass:
                 score_narrow(parts, k, call_end)
@@ -105,130 +121,128 @@ def _score_level(
             else:
                 call_scorer(scorer, IN_TURN, k, call_end, end)
             for entry in range(k, call_end):
-                if not _is_room(ensemble, entry, n_next, n_leaves, routing):
-                    n_next = NO_ROOM
-                    break
                 charge(answers.costs, routing.entry_row[entry], work, entry - k)
-                n_next, n_leaves = _enter_children(
-                    parts, entry, n_next, n_leaves, work.margins[entry - k]
-                )
+                _choose_children(parts, entry, entry - k)
             k = call_end
         if is_in_one_pass:
             clear_features(ensemble, node, work.narrow_rows, int(children_width(ensemble, node)))
         elif is_mapped:
             clear_features(ensemble, node, work.feature_row, 1)
-        if n_next == NO_ROOM:
-            break
-    return n_next, n_leaves
+    return k
 
 
 @inlined
-def _is_room(
-    ensemble: TreeEnsemble, k: int, n_next: int, n_leaves: int, routing: RoutingWorkspace
-) -> bool:
-    """Return whether there is room for all children of the k-th entry's node."""
+def _choose_children(parts: CallParts[RoutingWorkspace], k: int, slot: int) -> None:
+    """Write the set of children that the k-th entry's row enters, by the margins of a slot."""
+    ensemble = parts.ensemble
+    routing = parts.traversal_buffers
     node = routing.entry_node[k]
-    n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
-    return bool(
-        n_next + n_children <= len(routing.next_node)
-        and n_leaves + n_children <= len(routing.leaf_node)
-    )
+    child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
+    prefetch(ensemble.node_chunk, child)
+    prefetch(ensemble.leaf_ptr, child)
+    margins = parts.work.margins[slot]
+    all_children = 0
+    for word in range(routing.entry_children.shape[1]):
+        children = 0
+        if parts.search.link == _MULTIWAY:
+            positive = vgreater(vload(margins, word * LANES), vbroadcast(_ZERO))
+            children = positive & ((1 << min(LANES, max(0, n_children - word * LANES))) - 1)
+        routing.entry_children[k, word] = children
+        all_children |= children
+    if all_children == 0:
+        best = 0
+        for j in range(1, n_children):
+            if margins[j] > margins[best] or np.isnan(margins[best]):
+                best = j
+        routing.entry_children[k, best // LANES] = 1 << (best % LANES)
 
 
 @inlined
 def _enter_children(
-    parts: CallParts[RoutingWorkspace], k: int, n_next: int, n_leaves: int, margins: F32
+    ensemble: TreeEnsemble, n_entries: int, n_leaves: int, routing: RoutingWorkspace
 ) -> tuple[int, int]:
-    """Let the k-th entry's row enter children of its node, by their margins.
+    """Let the rows of a level's entries enter the children chosen.
 
-    Return (n_next, n_leaves), the new numbers of entries of the next level and of leaves.
+    Return (the number of entries of the next level or NO_ROOM, the number of leaves). The next
+    level is ordered by node, then as this one: all rows enter a child before any enters the next.
     """
-    ensemble = parts.ensemble
-    routing = parts.traversal_buffers
-    node = routing.entry_node[k]
-    row = routing.entry_row[k]
-    tree = routing.entry_tree[k]
-    child = ensemble.child_ptr[node]
-    n_children = ensemble.child_ptr[node + 1] - child
-    n_positive = 0
-    if parts.search.link == _MULTIWAY:
-        for j in range(n_children):
-            is_positive = int(margins[place(j)] > _ZERO)
-            n_positive += is_positive
-            n_next, n_leaves = _enter(
-                ensemble, child + j, row, tree, n_next, n_leaves, is_positive, routing
-            )
-    if n_positive > 0:
-        return n_next, n_leaves
-    best = 0
-    for j in range(1, n_children):
-        if margins[j] > margins[best] or np.isnan(margins[best]):
-            best = j
-    return _enter(ensemble, child + best, row, tree, n_next, n_leaves, 1, routing)
+    n_next = 0
+    k = 0
+    while k < n_entries and n_next != NO_ROOM:
+        node = routing.entry_node[k]
+        tree = routing.entry_tree[k]
+        end = end_of_run(routing.entry_node, k, n_entries)
+        child = ensemble.child_ptr[node]
+        for word in range(routing.entry_children.shape[1]):
+            chosen = np.int64(0)
+            for entry in range(k, end):
+                chosen |= routing.entry_children[place(entry), word]
+            while chosen != 0 and n_next != NO_ROOM:
+                lane = lowest_lane(chosen)
+                chosen &= chosen - 1
+                n_next, n_leaves = _enter(
+                    ensemble,
+                    (child + word * LANES + lane, tree),
+                    (k, end, word, lane),
+                    (n_next, n_leaves),
+                    routing,
+                )
+        k = end
+    return n_next, n_leaves
 
 
 @inlined
 def _enter(
     ensemble: TreeEnsemble,
-    node: int,
-    row: int,
-    tree: int,
-    n_next: int,
-    n_leaves: int,
-    enters: int,
+    target: tuple[int, int],
+    candidates: tuple[int, int, int, int],
+    counts: tuple[int, int],
     routing: RoutingWorkspace,
 ) -> tuple[int, int]:
-    """Let a row enter a node of a tree if `enters` is 1, not 0.
+    """Let rows of a node's entries enter one of its children, or rows a root.
 
-    Return (n_next, n_leaves) as `_enter_children` does. The row is written in any case, and counts
-    only if it enters: a branch would be mispredicted at every other child.
+    Return the numbers of entries of the next level and of leaves; the first is NO_ROOM if there is
+    no room for all candidates.
+
+    target      the node entered, and its tree
+    candidates  the first entry, the one after the last, and the element and bit of entry_children
+                that say which of their rows enter
+    counts      the numbers before
     """
-    routing.next_node[place(n_next)] = node
-    routing.next_row[place(n_next)] = row
-    routing.next_tree[place(n_next)] = tree
-    routing.leaf_node[place(n_leaves)] = node
-    routing.leaf_row[place(n_leaves)] = row
-    routing.leaf_tree[place(n_leaves)] = tree
-    is_inner = int(ensemble.node_chunk[place(node)] >= 0)
-    is_filled = int(ensemble.leaf_ptr[place(node + 1)] > ensemble.leaf_ptr[place(node)])
-    return n_next + enters * is_inner, n_leaves + enters * is_filled
+    node, tree = target
+    first, last, _, _ = candidates
+    n_next, n_leaves = counts
+    n_rows = last - first
+    if n_next + n_rows > len(routing.next_node) or n_leaves + n_rows > len(routing.leaf_node):
+        return NO_ROOM, n_leaves
+    if ensemble.node_chunk[place(node)] >= 0:
+        n_rows = _choose_rows(routing, candidates, n_next, routing.next_row)
+        routing.next_node[n_next : n_next + n_rows] = node
+        routing.next_tree[n_next : n_next + n_rows] = tree
+        return n_next + n_rows, n_leaves
+    if ensemble.leaf_ptr[place(node + 1)] > ensemble.leaf_ptr[place(node)]:
+        n_rows = _choose_rows(routing, candidates, n_leaves, routing.leaf_row)
+        routing.leaf_node[n_leaves : n_leaves + n_rows] = node
+        routing.leaf_tree[n_leaves : n_leaves + n_rows] = tree
+        n_leaves += n_rows
+    return n_next, n_leaves
 
 
 @inlined
-def _next_level(
-    ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: RoutingWorkspace
-) -> None:
-    """Make the next level's entries of next_*, ordered by node, then by row.
+def _choose_rows(
+    routing: RoutingWorkspace, candidates: tuple[int, int, int, int], position: int, rows_out: I32
+) -> int:
+    """Write the rows of the candidates that enter from a position on; return their number.
 
-    It is a counting sort over the chunks of the level, which are numbered in the order of their
-    nodes. The nodes of a single row are in order already.
+    Every row is written, and counts only if it enters: the processor cannot predict a branch here.
     """
-    if n_rows == 1:
-        for i in range(n_next):
-            routing.entry_node[i] = routing.next_node[i]
-            routing.entry_row[i] = routing.next_row[i]
-            routing.entry_tree[i] = routing.next_tree[i]
-        return
-    ends = routing.chunk_ptr
-    node_chunk = ensemble.node_chunk
-    lowest = len(ends)
-    highest = 0
-    for i in range(n_next):
-        chunk = node_chunk[routing.next_node[i]]
-        lowest = min(lowest, chunk)
-        highest = max(highest, chunk)
-    ends[lowest : highest + 2] = 0
-    for i in range(n_next):
-        ends[node_chunk[routing.next_node[i]] + 1] += 1
-    for chunk in range(lowest, highest + 1):
-        ends[chunk + 1] += ends[chunk]
-    for i in range(n_next):
-        chunk = node_chunk[routing.next_node[i]]
-        position = ends[chunk]
-        ends[chunk] += 1
-        routing.entry_node[position] = routing.next_node[i]
-        routing.entry_row[position] = routing.next_row[i]
-        routing.entry_tree[position] = routing.next_tree[i]
+    first, last, word, lane = candidates
+    n_chosen = 0
+    for k in range(first, last):
+        rows_out[place(position + n_chosen)] = routing.entry_row[place(k)]
+        n_chosen += (routing.entry_children[place(k), word] >> lane) & 1
+    return n_chosen
 
 
 @kernel

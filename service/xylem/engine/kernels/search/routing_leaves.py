@@ -70,15 +70,15 @@ def sort_leaves(n_leaves: int, first: int, n_rows: int, routing: RoutingWorkspac
     sorted by row, because they were reached tree by tree.
     """
     if n_rows == 1:
-        _count_and_place(n_leaves, routing.leaf_tree, 0, routing.tree_ptr, routing)
+        count_and_place(n_leaves, routing.leaf_tree, 0, routing.tree_ptr, routing)
         routing.row_ptr[0] = 0
         routing.row_ptr[1] = n_leaves
     else:
-        _count_and_place(n_leaves, routing.leaf_row, first, routing.row_ptr, routing)
+        count_and_place(n_leaves, routing.leaf_row, first, routing.row_ptr, routing)
 
 
 @inlined
-def _count_and_place(
+def count_and_place(
     n_leaves: int, keys: I32, least: int, starts: I32, routing: RoutingWorkspace
 ) -> None:
     """Fill sorted_node and sorted_tree by key, and `starts` with the place where each key begins.

@@ -285,12 +285,12 @@ _BLOCK_ROWS_MAX = 1 << 14
 class RoutingWorkspace(NamedTuple):
     """The buffers of routing; none of them carries data from one row to the next.
 
-    E and L are the entries of a level and the leaves that there is room for, R the rows of a block,
-    T trees, C chunks, K labels, D features.
+    E and L are the entries of a level and the leaves that there is room for, X the most children of
+    a node / LANES, rounded up, R the rows of a block, T trees, K labels, D features.
 
     entry_node/row/tree  [E]       the inner nodes entered on this level, by node, then by row
-    next_node/row/tree   [E]       those of the next level, in the order in which they are found
-    chunk_ptr            [C + 1]   where the entries of a chunk go
+    entry_children       [E, X]    the children that they enter, LANES in an element, bit by bit
+    next_node/row/tree   [E]       those of the next level
     leaf_node/row/tree   [L]       the leaves reached that are not empty
     sorted_node/tree     [L]       the same, by row, then by tree, then by leaf
     row_ptr              [R + 2]   where the sorted leaves of a row begin
@@ -304,10 +304,10 @@ class RoutingWorkspace(NamedTuple):
     entry_node: I32_1
     entry_row: I32_1
     entry_tree: I32_1
+    entry_children: I32_2
     next_node: I32_1
     next_row: I32_1
     next_tree: I32_1
-    chunk_ptr: I32_1
     leaf_node: I32_1
     leaf_row: I32_1
     leaf_tree: I32_1
@@ -346,9 +346,9 @@ def make_routing(
     n_entries = max(_ENTRIES_A_TREE * block_rows, n_chunks) + widest
     n_filled = int(np.count_nonzero(np.diff(ensemble.leaf_ptr)))
     n_leaves = max(_ENTRIES_A_TREE * block_rows * n_trees, n_filled) + widest
-    shapes = {
+    shapes: dict[str, int | tuple[int, ...]] = {
         "entry_node entry_row entry_tree next_node next_row next_tree": n_entries,
-        "chunk_ptr": n_chunks + 1,
+        "entry_children": (n_entries, -(-widest // LANES)),
         "leaf_node leaf_row leaf_tree sorted_node sorted_tree": n_leaves,
         "row_ptr": block_rows + 2,
         "tree_ptr": n_trees + 2,
