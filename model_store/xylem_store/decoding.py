@@ -34,13 +34,8 @@ def trees_of(ensemble: TreeEnsemble) -> list[OldTree]:
     trees = []
     for tree in range(int(ensemble.child_ptr[0])):
         nodes = np.flatnonzero(tree_of == tree)
-        trees.append(
-            OldTree(
-                (1 + np.concatenate([[0], np.cumsum(counts[nodes])])).astype(np.int32),
-                ensemble.node_label[nodes],
-                nodes,
-            )
-        )
+        child_ptr = 1 + np.concatenate([[0], np.cumsum(counts[nodes])])
+        trees.append(OldTree(child_ptr.astype(np.int32), ensemble.node_label[nodes], nodes))
     return trees
 
 

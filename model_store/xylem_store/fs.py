@@ -188,9 +188,8 @@ class FileSystem:
                 status.st_mtime_ns,
                 status.st_ctime_ns,
             )
-            if status.st_size == 0:  # an empty file cannot be mapped
-                return Mapped(b"", identity)
-            return Mapped(map_bytes(fd, status.st_size), identity)
+            # an empty file cannot be mapped
+            return Mapped(map_bytes(fd, status.st_size) if status.st_size else b"", identity)
 
     def lock(self, path: Path) -> int | None:
         """Return a descriptor that holds the lock file, made if needed; None if it is locked.

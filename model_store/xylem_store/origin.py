@@ -117,7 +117,8 @@ ORIGIN = "origin/json"  # the array's name in `Draft.extra`
 # The field of an origin about the feedback a version was trained on: see `learnt_feedback`.
 FEEDBACK = "feedback"
 
-# of the version and its members: they differ even between versions of the same content
+# Arrays that a digest of the content leaves out, those of members too: they differ even between
+# versions of the same content.
 _LEFT_OUT = (ORIGIN, MADE_FOR)
 
 
@@ -126,15 +127,12 @@ def content_digest(manifest: Manifest) -> str:
 
     Origin and job do not count.
     """
-    return hashlib.sha256(
-        "".join(
-            [
-                f"{info.sha256}  {name}\n"
-                for name, info in sorted(manifest.arrays.items())
-                if not name.endswith(_LEFT_OUT)
-            ]
-        ).encode()
-    ).hexdigest()
+    lines = [
+        f"{info.sha256}  {name}\n"
+        for name, info in sorted(manifest.arrays.items())
+        if not name.endswith(_LEFT_OUT)
+    ]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def parent_of(manifest: Manifest) -> dict[str, Any]:

@@ -85,6 +85,6 @@ class LeftColumn(TimeRemainingColumn):
     def render(self, task: Task) -> Text:
         """Return the text; empty for a phase that is finished, has one step, or no known end."""
         is_known = task.total is not None and task.total > 1 and not task.finished
-        if is_known and task.description != IN_ALL:  # stages take unequal times
-            return Text.assemble(super().render(task), " left")
-        return Text("")
+        # stages take unequal times, so the time left of all of them is not known
+        has_estimate = is_known and task.description != IN_ALL
+        return Text.assemble(super().render(task), " left") if has_estimate else Text("")

@@ -95,8 +95,9 @@ class TableColumns(NamedTuple):
                 f"vectors: expected a file for each file of data, {len(paths)} ({names}), "
                 f"found {len(vectors)}"
             ).with_path("vectors")
-        pairs = tuple(zip(paths, vectors or (), strict=False))
-        return self._replace(vectors=pairs, vector=column or "")
+        return self._replace(
+            vectors=tuple(zip(paths, vectors or (), strict=False)), vector=column or ""
+        )
 
     def for_file(self, path: Path, kind: str) -> Self:
         """Return how a data file is read: a file of vectors beside it replaces the column.

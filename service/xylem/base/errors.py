@@ -207,9 +207,12 @@ def public_message_of(error: Exception) -> str:
     For an error of the service or of the store this is its public message, for any other error only
     its type. Messages of the system name paths of the machine; those are for the log.
     """
-    if not hasattr(error, "public_message"):  # only errors of the service and the store do
-        return type(error).__name__
-    return error.public_message or located(error)
+    # only errors of the service and of the store have the attribute
+    return (
+        error.public_message or located(error)
+        if hasattr(error, "public_message")
+        else type(error).__name__
+    )
 
 
 def located(error: Exception) -> str:

@@ -97,10 +97,8 @@ class RowWeights(NamedTuple):
 
     def copies(self, random: np.random.Generator) -> NDArray[np.int64]:
         """Return rows as often as their weights say; a fraction is the probability of one more."""
-        return np.repeat(
-            np.arange(len(self.rows)),
-            np.floor(self.rows + random.random(len(self.rows))).astype(np.int64),
-        )
+        counts = np.floor(self.rows + random.random(len(self.rows))).astype(np.int64)
+        return np.repeat(np.arange(len(self.rows)), counts)
 
 
 class LabelRows(NamedTuple):

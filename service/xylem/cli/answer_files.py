@@ -77,15 +77,14 @@ class AnswerFiles(NamedTuple):
         assert self.out is not None
         if self.ray is not None and columns.vectors:
             raise BadParameter("--vectors cannot be used with --ray: give --vector-column NAME")
+        vectors_by_file = tuple(
+            (absolute(file), absolute(vectors)) for file, vectors in columns.vectors
+        )
         step = step_of(
             store,
             model,
             query,
-            columns._replace(
-                vectors=tuple(
-                    (absolute(file), absolute(vectors)) for file, vectors in columns.vectors
-                )
-            ),
+            columns._replace(vectors=vectors_by_file),
             out=str(absolute(file_path(self.out))),
             form="parquet" if self.form == "parquet" else "jsonl",
             threads=threads if self.ray is None else 1,

@@ -148,19 +148,17 @@ def _first_trees(model: "xylem_store.Model", n_trees: int) -> "xylem_store.Model
 
 
 def _print_report(title: str, report: dict[str, Any]) -> None:
+    figures_by_metric = {
+        metric: [report[f"{metric}@{k}"] for k in _CUTS]
+        for metric in _RANKINGS
+        if f"{metric}@1" in report
+    }
     print_table(
         f"{title}, {report['rows']:,} rows; percent",
         ("", *(f"@{k}" for k in _CUTS)),
         [
-            (
-                metric,
-                *(
-                    "unknown" if report[f"{metric}@{k}"] is None else report[f"{metric}@{k}"]
-                    for k in _CUTS
-                ),
-            )
-            for metric in _RANKINGS
-            if f"{metric}@1" in report
+            (metric, *("unknown" if figure is None else figure for figure in figures))
+            for metric, figures in figures_by_metric.items()
         ],
     )
     for key, head in _GROUPS.items():

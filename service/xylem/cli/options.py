@@ -127,7 +127,7 @@ class OptionsOf(NamedTuple):
 
 
 class _Grouped:
-    """A command whose options typer sees one by one."""
+    """A command whose groups of options are shown to typer as single options."""
 
     def __init__(self, command: Callable[..., None]) -> None:
         update_wrapper(self, command)

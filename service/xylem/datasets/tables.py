@@ -83,8 +83,6 @@ def table_rows(
             labels: list[Any] = (
                 _flagged(file, line, label_names, cells[places])
                 if are_flags
-                else _labels(cells[places.start], columns.separator, is_uris)
-                if len(label_names) == 1
                 else [
                     label
                     for cell in cells[places]

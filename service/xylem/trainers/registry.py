@@ -172,7 +172,7 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
         )
     if tools.on_rows is not None and not spec.shows:
         showing = _trainers_that(lambda spec: spec.shows)
-        raise BadParameter(f"thresholds: expected a trainer of {showing}, found {name}")
+        raise BadParameter(f"thresholds: expected one of {showing}, found {name}")
     if isinstance(source, MemorySource):
         check_training_set(source.data)
     trained = spec.fit(_as_learnt(spec, parameters, source, tools.seed), parameters, tools)

@@ -90,10 +90,10 @@ def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> 
     Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
     ptr, label_rows, weights = rows_by_label(labels)
+    n_values = np.diff(rows.indptr)[label_rows]
+    bounds = pieces_of(offsets(n_values)[ptr], _PIECE)
     return make_vectors(
-        Calls(_represent, (rows, ptr, label_rows, weights)),
-        list(pairwise(pieces_of(offsets(np.diff(rows.indptr)[label_rows])[ptr], _PIECE))),
-        tools,
+        Calls(_represent, (rows, ptr, label_rows, weights)), list(pairwise(bounds)), tools
     )
 
 

@@ -110,11 +110,8 @@ def candidates_by_folds(
         assert isinstance(predictor, CombinedPredictor)
         candidates = candidates_of(predictor, labelled, on_progress)
         # a member that was trained on fewer rows may list its labels in another order
-        fold_candidates.append(
-            candidates._replace(
-                labels=find_all(labels, all_names(trial.labels))[candidates.labels].astype(np.int32)
-            )
-        )
+        ids = find_all(labels, all_names(trial.labels)).astype(np.int32)
+        fold_candidates.append(candidates._replace(labels=ids[candidates.labels]))
     on_progress("folds", len(folds), len(folds))
     ptr = offsets(np.concatenate([np.diff(part.ptr) for part in fold_candidates]))
     joined = [np.concatenate(arrays) for arrays in list(zip(*fold_candidates, strict=True))[1:]]
@@ -141,7 +138,7 @@ def seen_rows(member: Model, dataset: Dataset) -> Bools:
         return np.ones(dataset.n_rows, np.bool_)
     if ROW_DIGESTS not in member.arrays:  # it was imported, or predicts words
         return np.zeros(dataset.n_rows, np.bool_)
+    rows = featurizer_of(member).transform_dataset(dataset)
     return np.isin(
-        digests_of(featurizer_of(member).transform_dataset(dataset)).astype(np.uint32),
-        take(member.arrays, ROW_DIGESTS, "uint32", (None,)),
+        digests_of(rows).astype(np.uint32), take(member.arrays, ROW_DIGESTS, "uint32", (None,))
     )

@@ -140,11 +140,9 @@ class FileSource:
             if census.n_rows < DIGESTS_MAX:
                 self._digests.extend(digests_of(rows))
             # the labels that occur: until its end a .svm file has as many as are allowed
+            n_labels = int(part.labels.indices.max(initial=-1)) + 1
             census += MemorySource(
-                TrainingSet(
-                    rows,
-                    part.labels._replace(n_labels=int(part.labels.indices.max(initial=-1)) + 1),
-                )
+                TrainingSet(rows, part.labels._replace(n_labels=n_labels))
             ).census
             self.n_empty += int((np.diff(rows.indptr) == 0).sum())
             yield TrainingSet(rows, part.labels)

@@ -128,14 +128,12 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
     # distinct pairs; numpy's unique takes ten times as long
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]
     carrier, label = np.divmod(pairs, labels.n_labels)
-    return TrainingSet(
-        rows,
-        LabelRows(
-            offsets(np.bincount(carrier, minlength=rows.n_rows)),
-            label.astype(np.int32),
-            labels.n_labels,
-        ),
-    ).take(np.flatnonzero(into == np.arange(rows.n_rows)))
+    joined_labels = LabelRows(
+        offsets(np.bincount(carrier, minlength=rows.n_rows)),
+        label.astype(np.int32),
+        labels.n_labels,
+    )
+    return TrainingSet(rows, joined_labels).take(np.flatnonzero(into == np.arange(rows.n_rows)))
 
 
 # At most this many labels are added at once, and not more than there are already.

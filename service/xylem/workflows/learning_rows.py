@@ -123,9 +123,8 @@ def _rows_of(dataset: Dataset, source: int) -> Iterator[LearningRow]:
 
 def digest_of(text: str) -> bytes:
     """Return the digest of a text, the same for texts that differ in case and blanks alone."""
-    return hashlib.sha256(
-        " ".join(unicodedata.normalize("NFC", text).casefold().split()).encode("utf-8", "replace")
-    ).digest()
+    words = unicodedata.normalize("NFC", text).casefold().split()
+    return hashlib.sha256(" ".join(words).encode("utf-8", "replace")).digest()
 
 
 def dataset_of(rows: Sequence[LearningRow]) -> Dataset:

@@ -234,6 +234,8 @@ def _toml(value: Any) -> str:
             + ", ".join(f"{json.dumps(name)} = {_toml(part)}" for name, part in value.items())
             + "}"
         )
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)
+    return (
+        f"[{', '.join(map(_toml, value))}]"
+        if isinstance(value, list)
+        else json.dumps(value, ensure_ascii=False)
+    )

@@ -107,7 +107,7 @@ def test_a_streamed_version_is_predicted_at_its_own_thresholds(cli: Cli, tmp_pat
         (("plt", "--thresholds", "ofo"), "thresholds: expected --stream"),
         (
             ("learned-tree", "--stream", "--thresholds", "ofo"),
-            "thresholds: expected a trainer of plt",
+            "thresholds: expected one of plt",
         ),
     ],
 )

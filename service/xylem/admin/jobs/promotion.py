@@ -151,8 +151,9 @@ def _judge(
         reason = f"{alias} named no other version before: nothing to compare with"
         return PromotionVerdict(True, (reason,), alias, None)
     if not conditions:
-        reason = "no condition: every new version is promoted"
-        return PromotionVerdict(True, (reason,), alias, baseline)
+        return PromotionVerdict(
+            True, ("no condition: every new version is promoted",), alias, baseline
+        )
     try:
         old = measure(baseline)
     except StoreError as error:  # the baseline is corrupt, or was deleted

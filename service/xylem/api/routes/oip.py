@@ -91,6 +91,7 @@ async def model_metadata(request: Request, services: Wired) -> Response:
     featurizer = served.featurizer
     is_left_out = {"vectors": not featurizer.vector_numbers, "text": not featurizer.takes_texts}
     fields = [name for name in featurizer.fields.names if name not in INPUTS]
+    types_by_input = {**INPUTS, **dict.fromkeys(fields, "BYTES")}
     return json_response(
         ModelMetadata(
             name=served.name,
@@ -98,7 +99,7 @@ async def model_metadata(request: Request, services: Wired) -> Response:
             platform="xylem",
             inputs=[
                 _tensor(name, kind, [-1, featurizer.vector_numbers] if name == "vectors" else [-1])
-                for name, kind in {**INPUTS, **dict.fromkeys(fields, "BYTES")}.items()
+                for name, kind in types_by_input.items()
                 if not is_left_out.get(name)
             ],
             outputs=[

@@ -194,7 +194,8 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
     if hasattr(value, "model_dump_json"):  # a trainer's parameters
         return value.model_dump_json()
     raise TypeError(
-        f"expected arrays, numbers and what is made of them, found {type(value).__name__}"
+        "expected arrays, numbers, texts, or lists, dicts and dataclasses of these, found "
+        f"{type(value).__name__}"
     )
 
 

@@ -72,7 +72,7 @@ class Client(Admin):
     answer that cannot be used). Redirects are not followed; proxies of the environment are not
     used.
 
-    url      as http://HOST:PORT, or https://HOST/PREFIX
+    url      http://HOST:PORT, or https://HOST/PREFIX
     key      sent with each request, and never shown
     timeout  seconds for each wait (to connect, to send, for the next bytes), and for an answer
              after its head

@@ -241,8 +241,7 @@ def fit_tfidf(
     parts = list[SparseRows]()
     step = _CountWords(parameters, forms.arrays() if forms else {})
     for ngrams, counts in (crew or Crew(1)).mapped(step, in_weighed_blocks(texts, weights)):
-        ids = sums.add(ngrams)
-        parts.append(counts._replace(indices=ids[counts.indices]))
+        parts.append(counts._replace(indices=sums.add(ngrams)[counts.indices]))
     if not sums.vocabulary.n:
         raise BadData("expected texts with a word of two characters, found none")
     low, high = (

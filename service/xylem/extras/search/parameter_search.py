@@ -259,8 +259,8 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> "
         ) from error
     if stored_description not in (None, description):
         raise BadParameter(
-            "--study: expected one of the same data, metric, trainers, folds, seed, parameters "
-            f"and spaces of this release, {description}, found {stored_description}"
+            "--study: expected a study with the same data, metric, trainers, folds, seed, "
+            f"parameters and spaces of this release, {description}, found {stored_description}"
         )
     return study
 

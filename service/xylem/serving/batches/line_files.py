@@ -134,7 +134,7 @@ class _Piece:
 
 
 class _Utf8:
-    """A file of text in another encoding, as a file in UTF-8."""
+    """Reads a file of text in another encoding, and returns its bytes in UTF-8."""
 
     def __init__(self, file: BinaryIO, data: str, encoding: str) -> None:
         self._file = file

@@ -130,9 +130,8 @@ class SoftmaxParameters(Parameters):
 
         R is 0 if there are no transitions, 1 if they are diagonal: see `tree.Network`.
         """
-        if self.task == "labels":
-            return 1, 0
-        return self.window, 1 if self.transition == "diagonal" else self.dim
+        n_rows = 1 if self.transition == "diagonal" else self.dim
+        return (1, 0) if self.task == "labels" else (self.window, n_rows)
 
     def padded_dim(self) -> int:
         """Return the number of dimensions in training: a multiple of LANES, padded with zeros."""

@@ -103,8 +103,8 @@ def test_a_study_is_gone_on_with_and_no_other_is(
     other = tmp_path / "other.jsonl"
     other.write_text(request_of.data.read_text() + '{"text": "red", "labels": ["red"]}\n')
     for changes, message in (
-        ({"metric": "P@3"}, r"--study: expected one of the same .*found"),
-        ({"data": other}, "--study: expected one of the same"),
+        ({"metric": "P@3"}, r"--study: expected a study with the same .*found"),
+        ({"data": other}, "--study: expected a study with the same"),
         ({"study": request_of.data}, "--study: expected a file that xylem tune wrote"),
     ):
         with refused(BadParameter, message):
@@ -114,7 +114,7 @@ def test_a_study_is_gone_on_with_and_no_other_is(
         SPACES["ovr"], "cost", Range(0.1, 9.0, 0.5)
     )  # as another release may have it
     with pytest.raises(
-        BadParameter, match=r"--study: expected one of the same .* spaces of this release"
+        BadParameter, match=r"--study: expected a study with the same .* spaces of this release"
     ):
         search(replace(short, trials=6))
 
