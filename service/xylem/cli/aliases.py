@@ -9,7 +9,6 @@ from typer import Argument, Option, Typer
 
 import xylem_store
 from xylem import admin, base, serving
-from xylem.base import BadParameter, opened_database
 from xylem.cli.console import print_list, print_result
 from xylem.cli.options import DEFAULT_STORE, LATEST, Json, ModelName, StoreDir, parse_version
 from xylem.cli.places import store_at, user_name
@@ -118,7 +117,7 @@ def canary(
     """
 
     if end == (weight is not None):
-        raise BadParameter("expected --weight or --end, one of them")
+        raise base.BadParameter("expected --weight or --end, one of them")
     name, number = (model, 0) if end else _version_of(model, store)
     _change_split(
         store,
@@ -151,7 +150,7 @@ def shadow(
     """
 
     if end and share is not None:
-        raise BadParameter("expected --share or --end, not both")
+        raise base.BadParameter("expected --share or --end, not both")
     name, number = (model, 0) if end else _version_of(model, store)
     _change_split(
         store,
@@ -199,7 +198,7 @@ def fraction_of(option: str, text: str) -> float:
     try:
         return float(number) / (100 if is_percent else 1)
     except ValueError:
-        raise BadParameter(
+        raise base.BadParameter(
             f"{option}: expected a part such as 10% or 0.1, found {text!r}"
         ) from None
 
@@ -229,8 +228,8 @@ def delete(
     forgets = not keep_thresholds
     if all_versions:
         if "@" in model:
-            raise BadParameter(f"--all: expected the name of a model, found {model!r}")
-        with opened_database(store) as database:
+            raise base.BadParameter(f"--all: expected the name of a model, found {model!r}")
+        with base.opened_database(store) as database:
             deletion = registry_of(store, database).delete_model(
                 model, cause_of(reason), confirm=model, thresholds=forgets
             )
@@ -248,7 +247,7 @@ def delete(
         )
         return
     name, version = _version_of(model, store)
-    with opened_database(store) as database:
+    with base.opened_database(store) as database:
         deletion = registry_of(store, database).delete_version(
             name, version, cause_of(reason), with_aliases=with_aliases, thresholds=forgets
         )

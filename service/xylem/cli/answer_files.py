@@ -7,11 +7,9 @@ from typing import Annotated, NamedTuple
 from typer import Option
 
 from xylem import base, serving, thresholds
-from xylem.base import BadData, BadParameter, TableColumns, absolute, file_path
 from xylem.cli.console import print_facts, print_json, progress
 from xylem.cli.options import RayAddress, in_panel, parse_reference
 from xylem.cli.places import opened_learning, store_at
-from xylem.serving import STDIN
 
 
 @in_panel("Answers in files")
@@ -45,21 +43,21 @@ class AnswerFiles(NamedTuple):
         if self.out is None:
             for name, value in (("ray", self.ray), ("format", self.form)):
                 if value is not None:
-                    raise BadParameter(f"--{name} cannot be used without --out")
+                    raise base.BadParameter(f"--{name} cannot be used without --out")
             return
         if self.form not in (None, "jsonl", "parquet"):
-            raise BadParameter(f"--format: expected jsonl or parquet, found {self.form!r}")
-        if data == STDIN:
-            raise BadParameter("--out: expected files as --data, found standard input")
+            raise base.BadParameter(f"--format: expected jsonl or parquet, found {self.form!r}")
+        if data == serving.STDIN:
+            raise base.BadParameter("--out: expected files as --data, found standard input")
         if self.form == "parquet" and tells_more:
-            raise BadParameter(
+            raise base.BadParameter(
                 "--format: expected jsonl with --explain, --language or --label-info, found parquet"
             )
 
     def write(
         self,
         data: str,
-        columns: TableColumns,
+        columns: base.TableColumns,
         store: Path,
         threads: int,
         *,
@@ -76,21 +74,25 @@ class AnswerFiles(NamedTuple):
 
         assert self.out is not None
         if self.ray is not None and columns.vectors:
-            raise BadParameter("--vectors cannot be used with --ray: give --vector-column NAME")
+            raise base.BadParameter(
+                "--vectors cannot be used with --ray: give --vector-column NAME"
+            )
         vectors_by_file = tuple(
-            (absolute(file), absolute(vectors)) for file, vectors in columns.vectors
+            (base.absolute(file), base.absolute(vectors)) for file, vectors in columns.vectors
         )
         step = step_of(
             store,
             model,
             query,
             columns._replace(vectors=vectors_by_file),
-            out=str(absolute(file_path(self.out))),
+            out=str(base.absolute(base.file_path(self.out))),
             form="parquet" if self.form == "parquet" else "jsonl",
             threads=threads if self.ray is None else 1,
         )
         with progress(json) as show:
-            counts = serving.answer_files(step, file_path(data), base.crew_of(1, self.ray), show)
+            counts = serving.answer_files(
+                step, base.file_path(data), base.crew_of(1, self.ray), show
+            )
         version = f"{step.model}@{step.version}"
         if json:
             print_json({"version": version, "out": step.out, **counts._asdict()})
@@ -105,7 +107,7 @@ class AnswerFiles(NamedTuple):
                 },
             )
         if counts.n_bad:
-            raise BadData(
+            raise base.BadData(
                 f"{data}: expected an instance on each of {counts.n_rows + counts.n_bad} lines, "
                 f"found {counts.n_bad} without"
             )
@@ -115,7 +117,7 @@ def step_of(
     store: Path,
     model: str,
     query: str,
-    columns: TableColumns,
+    columns: base.TableColumns,
     *,
     out: str,
     form: "serving.Format",

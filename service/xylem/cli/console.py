@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import xylem_store
 from xylem import base, datasets
-from xylem.base import BadData, n_processors
 
 if TYPE_CHECKING:  # rich is imported only where a person is shown something
     from rich.console import Console
@@ -202,7 +201,7 @@ def progress(json: bool) -> Iterator[base.OnProgress]:
             else:
                 with base.progress_bar(True) as show:
                     yield show
-        except BadData:
+        except base.BadData:
             # what was understood of a file explains why it is refused for a finding
             _show_reports([report for report in reports if report.findings], json)
             raise
@@ -232,7 +231,7 @@ def _announce_compilation() -> None:
     if xylem_store.shipped_dir() is not None or any(cache.rglob("*.nbi")):
         return
     complain(f"the first run compiles the kernels, about a minute; they are kept in {cache}")
-    if n_processors() > 1:
+    if base.n_processors() > 1:
         nowhere = subprocess.DEVNULL
         subprocess.Popen(
             [sys.executable, "-m", "xylem.warm", "answers"],

@@ -15,7 +15,6 @@ from typer import Context, Option, Typer
 from typer.core import TyperGroup
 
 from xylem import base, datasets, serving, thresholds
-from xylem.base import BadData, BadInput, Unavailable
 from xylem.cli.console import (
     print_facts,
     print_json,
@@ -34,7 +33,6 @@ from xylem.cli.places import (
     read_key,
     store_at,
 )
-from xylem.serving import STDIN, blocks_of, opened
 
 
 class SendsByDefault(TyperGroup):
@@ -74,7 +72,7 @@ def send(
     data: Annotated[
         str,
         Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input."),
-    ] = STDIN,
+    ] = serving.STDIN,
     json: Json = False,
 ) -> None:
     """Send true labels, so that thresholds learn: one JSON object a line.
@@ -93,20 +91,24 @@ def send(
         else _to_server(model, place.url, read_key(place.key_file), limits)
     )
     try:
-        with opened(data) as source, progress(json or data == STDIN) as show, sender as send:
-            for block in blocks_of(source, limits.line_bytes_max, EVENTS_A_BLOCK):
+        with (
+            serving.opened(data) as source,
+            progress(json or data == serving.STDIN) as show,
+            sender as send,
+        ):
+            for block in serving.blocks_of(source, limits.line_bytes_max, EVENTS_A_BLOCK):
                 values = [serving.value_of(line, limits) for line in block.lines]
                 for number, verdict in enumerate(send(values), block.first):
                     tally.add(number, verdict)
                 show("feedback", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
-    except Unavailable as error:
+    except base.Unavailable as error:
         raise type(error)(
             f"{error}; {sum(tally.results.values())} lines of the file had been answered: "
             "send it again, each event counts once"
         ) from error
     tally.show(json=json)
     if tally.first_rejected:
-        raise BadData(
+        raise base.BadData(
             f"{data}: expected events that can be used, found {tally.results['rejected']} others, "
             f"at first {tally.first_rejected}"
         )
@@ -131,7 +133,7 @@ def export_rows(
         n_bytes = rows.export_feedback_rows(model, file, days)
     if n_bytes:
         # rows of ids of features are no lines that a training reads
-        with progress(json), suppress(BadData):
+        with progress(json), suppress(base.BadData):
             datasets.read_dataset(file)
     print_result(
         json,
@@ -289,10 +291,10 @@ def _fault_of(value: Any, limits: base.Limits) -> Mapping[str, Any] | None:
     if isinstance(value, dict) and "event_id" in value:
         return None
     try:
-        if isinstance(value, BadInput):
+        if isinstance(value, base.BadInput):
             raise value
         serving.validated(value, serving.FeedbackEvent, limits)
-    except BadInput as error:
+    except base.BadInput as error:
         return serving.refused(None, error)
     return None
 

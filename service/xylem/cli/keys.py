@@ -10,7 +10,6 @@ from typing import Annotated, Any, NamedTuple
 from typer import Argument, Context, Option, Typer, echo
 
 from xylem import base
-from xylem.base import BadParameter, ready_database
 from xylem.cli.console import cell, print_json, print_line, print_list, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir, grouped
 from xylem.cli.places import Place, opened_place, store_at, user_name
@@ -35,7 +34,7 @@ _DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 
 @contextmanager
 def _opened_keys(store: Path) -> "Iterator[tuple[base.AccessKeys, base.Database]]":
-    with ready_database(store) as database:
+    with base.ready_database(store) as database:
         yield base.AccessKeys(database), database
 
 
@@ -189,7 +188,7 @@ def seconds_of(option: str, text: str | None) -> float | None:
         return None
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise BadParameter(
+        raise base.BadParameter(
             f"{option}: expected a time such as 90d, 12h, 30m or 45s, found {text!r}"
         )
     return float(int(match[1]) * _UNITS[match[2]])

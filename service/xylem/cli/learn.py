@@ -8,7 +8,6 @@ import typer
 from typer import Option
 
 from xylem import admin, base, thresholds, workflows
-from xylem.base import BadParameter, n_threads, opened_database
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.combine import Language
 from xylem.cli.console import (
@@ -94,7 +93,7 @@ def learn(
     settings = base.read_settings(store=store)
     model_store = store_to_publish(store, "xylem learn")
     model_store.prepare()
-    with opened_database(store, create=True) as database, progress(json) as show:
+    with base.opened_database(store, create=True) as database, progress(json) as show:
         learning = admin.ModelLearning.of_store(model_store, database, settings)
         if (new_recipe := _recipe_of(sources, table, parameters)) is not None:
             learning.schedules.set_recipe(model, new_recipe.model_dump(mode="json"))
@@ -105,7 +104,7 @@ def learn(
             files={name: (settings.data_dir or Path()) / name for name in recipe.files},
             feedback=list(learning.rows.lines(span)),
             until=span.until,
-            threads=n_threads(threads),
+            threads=base.n_threads(threads),
             **learning.additions(model),
         )
         report = workflows.learn_and_publish(
@@ -124,11 +123,11 @@ def _recipe_of(
 
     if sources.recipe is not None:
         if (sources, table) != (Sources(recipe=sources.recipe), Table()) or parameters:
-            raise BadParameter("--recipe cannot be used with options that a recipe has")
+            raise base.BadParameter("--recipe cannot be used with options that a recipe has")
         return workflows.Recipe.read(sources.recipe)
     if sources.vocabulary is None or not sources.data:
         if (sources, table) != (Sources(), Table()) or parameters:
-            raise BadParameter(
+            raise base.BadParameter(
                 "expected --vocabulary and --data, with which a new recipe begins, found other "
                 "options of a recipe: xylem models recipe NAME --set FILE changes one"
             )
@@ -244,7 +243,7 @@ def concepts(
     --url by a job of the server. The next run of xylem learn learns it from its examples.
     """
     if (key is None and (name or broader or example)) or (key and removed_key):
-        raise BadParameter(
+        raise base.BadParameter(
             "expected --add with its options, or --remove, found other options together"
         )
     names: dict[str, list[str]] = {}

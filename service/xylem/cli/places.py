@@ -10,7 +10,6 @@ from typer import Context, Option
 
 import xylem_store
 from xylem import base, serving
-from xylem.base import BadInput, BadParameter, Unavailable, is_there, opened_database
 from xylem.cli.options import DEFAULT_STORE, StoreDir, in_panel, parse_reference
 
 if TYPE_CHECKING:
@@ -58,12 +57,12 @@ def read_key(file: Path | None) -> str | None:
         with file.open("rb") as stream:
             content = stream.read(_KEY_BYTES_MAX + 1)
     except OSError as error:
-        raise BadParameter(
+        raise base.BadParameter(
             f"--key-file: expected to read {file}, found: {error.strerror}"
         ) from None
     lines = content.split()
     if len(lines) != 1 or len(content) > _KEY_BYTES_MAX or not content.isascii():
-        raise BadParameter(
+        raise base.BadParameter(
             f"--key-file: expected a key and nothing else in {file}, found another content"
         )
     return lines[0].decode()
@@ -75,7 +74,7 @@ def refuse_beside_url(context: Context, names: tuple[str, ...]) -> None:
         if (
             source := context.get_parameter_source(name)
         ) is not None and source.name == "COMMANDLINE":
-            raise BadParameter(f"--{name} cannot be used with --url")
+            raise base.BadParameter(f"--{name} cannot be used with --url")
 
 
 @contextmanager
@@ -91,17 +90,17 @@ def connect_server(url: str, key: str | None) -> "Iterator[Client]":
     try:
         client = Client(url, key)
     except ValueError as error:
-        raise BadParameter(f"--{error}") from None
+        raise base.BadParameter(f"--{error}") from None
     with client:
         try:
             yield client
         except ProblemError as error:
-            kind = BadInput if 400 <= error.status < 500 else Unavailable
+            kind = base.BadInput if 400 <= error.status < 500 else base.Unavailable
             raise kind(f"{url}: {error}") from None
         except ClientError as error:
-            raise Unavailable(f"{url}: {error}") from None
+            raise base.Unavailable(f"{url}: {error}") from None
         except ValueError as error:
-            raise BadParameter(str(error)) from None
+            raise base.BadParameter(str(error)) from None
 
 
 @contextmanager
@@ -113,7 +112,7 @@ def opened_learning(store: Path, *, create: bool) -> "Iterator[serving.OnlineLea
     """
 
     settings = base.read_settings(store=store)
-    if not create and not is_there(store, settings.database_url):
+    if not create and not base.is_there(store, settings.database_url):
         yield None
         return
 
@@ -146,7 +145,7 @@ def opened_place(
             yield client
         return
 
-    with opened_database(place.store, create=create) as database:
+    with base.opened_database(place.store, create=create) as database:
         yield local(database, base.read_settings(store=place.store))
 
 

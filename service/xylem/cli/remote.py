@@ -12,7 +12,6 @@ from xylem.cli.aliases import describe_split, fraction_of
 from xylem.cli.console import mebibytes, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 from xylem.cli.places import store_at
-from xylem_store import AliasNotFound
 
 app = Typer(help="Object stores: a part of `xylem models`.")
 
@@ -119,7 +118,7 @@ def denying_as_here(
 ) -> "xylem_store.Change":
     """Return a change that also denies the labels that the local store's alias denies."""
     denied: tuple[str, ...] = ()
-    with contextlib.suppress(AliasNotFound):
+    with contextlib.suppress(xylem_store.AliasNotFound):
         denied = store.alias(model, alias).denied
 
     deny = xylem_store.denying(lambda labels: {*labels, *denied})

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from typer import Argument, Context, Option, Typer
 
 from xylem import admin, base
-from xylem.base import BadData, refuse_special
 from xylem.cli.console import print_list, print_result
 from xylem.cli.options import Json, grouped
 from xylem.cli.places import Place, opened_place
@@ -45,12 +44,12 @@ def create(
     Workers run the jobs.
     """
     try:
-        refuse_special(job)
+        base.refuse_special(job)
         body: Any = json_library.loads(job.read_bytes())
     except OSError as error:
-        raise BadData(f"{job}: expected a readable file, found: {error.strerror}") from None
+        raise base.BadData(f"{job}: expected a readable file, found: {error.strerror}") from None
     except ValueError as error:
-        raise BadData(f"{job}: expected JSON, found bytes that are not: {error}") from None
+        raise base.BadData(f"{job}: expected JSON, found bytes that are not: {error}") from None
     with opened_place(context, place, local_schedules, create=True) as schedules:
         schedule = schedules.create_schedule(kind, body, cron, rows)
     print_result(json, f"schedule {schedule['id']}: {_when(schedule)}", **schedule)

@@ -8,7 +8,6 @@ from typing import Annotated, Any, NamedTuple
 from typer import Argument, Option
 
 from xylem import base, datasets, server, workflows
-from xylem.base import BadData, file_path, n_threads
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import complain, print_json, print_line, print_rows, progress
 from xylem.cli.options import (
@@ -49,7 +48,7 @@ class Result(NamedTuple):
 @grouped
 def try_file(
     file: Annotated[
-        Path, Argument(metavar="FILE", parser=file_path, help=f"Texts with labels: {FORMATS}.")
+        Path, Argument(metavar="FILE", parser=base.file_path, help=f"Texts with labels: {FORMATS}.")
     ],
     table: Table,
     result: Result,
@@ -70,13 +69,13 @@ def try_file(
         "-._"
     )
     model_store = store_to_publish(store, "xylem try")
-    threads = n_threads(work.threads)
+    threads = base.n_threads(work.threads)
 
     def check(dataset: "base.Dataset") -> None:
         if not json:
             print_rows(dataset, N_FIRST_ROWS)
         for finding in dataset.report.findings if dataset.report and not result.yes else ():
-            raise BadData(f"{file}: {finding}; --yes trains nevertheless")
+            raise base.BadData(f"{file}: {finding}; --yes trains nevertheless")
 
     with progress(json) as show:
         facts = workflows.make_first_model(
