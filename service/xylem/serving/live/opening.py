@@ -131,8 +131,9 @@ def open_version(
 serve_model = partial(open_version, is_warm=True)
 
 
-# The kinds of the versions that were warmed up in this process: see `_warm_up`.
-_warm_kinds: set[str] = set()
+# The kinds of the versions that were warmed up in this process: see `_warm_up`. They are hashes, as
+# the text of a kind is long. If two kinds had the same one, a first request would take longer.
+_warm_kinds: set[int] = set()
 
 
 def _warm_up(served: ServedVersion) -> None:
@@ -148,9 +149,8 @@ def _warm_up(served: ServedVersion) -> None:
         (part.kind, part.link, part.weights, part.n_trees, part.features)
         for part in (manifest, *manifest.members)
     ]
-    kind = repr(
-        (kinds, [(name, info.dtype, len(info.shape)) for name, info in manifest.arrays.items()])
-    )
+    arrays = [(name, info.dtype, len(info.shape)) for name, info in manifest.arrays.items()]
+    kind = hash(repr((kinds, arrays)))
     if kind in _warm_kinds:
         return
     served.thresholds.warm_up()
