@@ -15,7 +15,8 @@ UNWEIGHTED = 0  # the number that stands for AUTO until the weight is chosen
 
 FIELD_WEIGHT_MAX = 9  # the greatest weight of a column
 
-_WEIGHTED = re.compile(rf"(.+)=(\d{{1,9}}|{AUTO})", re.DOTALL)
+# A column with its weight; a number that is none of its weights is refused, not taken for a name.
+_WEIGHTED = re.compile(rf"(.+)=(-?\d{{1,9}}(?:\.\d*)?|{AUTO})", re.DOTALL)
 
 
 class TextColumn(NamedTuple):
@@ -178,11 +179,11 @@ def _text_column(text: str) -> TextColumn:
         return TextColumn(text)
     if match[2] == AUTO:
         return TextColumn(match[1], UNWEIGHTED)
-    weight = int(match[2])
+    weight = int(match[2]) if match[2].isdecimal() else 0
     if not 1 <= weight <= FIELD_WEIGHT_MAX:
         raise _refusal(
             f"text column {match[1]!r}: expected a weight from 1 to {FIELD_WEIGHT_MAX}, or {AUTO}, "
-            f"found {weight}"
+            f"found {match[2]}"
         )
     return TextColumn(match[1], weight)
 

@@ -189,9 +189,9 @@ def predict(
     options = request.options()
     if (text is not None) + (data != STDIN) + instances.plain > 1:
         raise BadParameter("expected one of a text, --data and --plain, found several")
-    if instances.plain and (table.vectors or table.vector_column):
+    if (instances.plain or text is not None) and (table.vectors or table.vector_column):
         option = "--vectors" if table.vectors else "--vector-column"
-        raise BadParameter(f"{option} cannot be used with --plain")
+        raise BadParameter(f"{option} cannot be used with --plain or a text")
     if table.vectors and _names_of(data) != [data]:
         raise BadParameter("--vectors: expected one file as --data, found several")
     files.check(

@@ -8,7 +8,7 @@ import numpy as np
 
 from xylem.base import BadData, BadInstance, BadParameter, TableColumns, TextFields
 from xylem.datasets import ClassNames
-from xylem.python.from_memory import describe, is_missing
+from xylem.python.from_memory import as_list, describe, is_missing
 
 # The column of a frame with the texts, or several, which are joined; None without a frame.
 #
@@ -55,15 +55,15 @@ def columns_from_memory(
                 raise BadParameter(
                     f"{name}: expected a frame with columns, found {type(instances).__name__}"
                 )
-        return _as_list(instances), _labels(labels)
+        return as_list(instances), _labels(labels)
     names: list[str | None] = [*fields.names] or [None]
     columns = [_column(instances, "text_column", name) for name in names]
     texts = []
     for number, cells in enumerate(zip(*columns, strict=True)):
         for cell in cells:
-            if not isinstance(cell, str):
+            if not isinstance(cell, str) and (len(fields) < 2 or not is_missing(cell)):
                 raise BadData(f"row {number}: expected a string, found {describe(cell)}")
-        texts.append(fields.join(cells))
+        texts.append(fields.join(None if is_missing(cell) else cell for cell in cells))
     if labels is None and label_column is not None:
         return texts, _column(instances, "label_column", label_column)
     if label_column is not None:
@@ -100,7 +100,7 @@ def _labels(labels: Any) -> Any:
     Raises BadData for a frame with other values than 0 and 1, -1 and missing ones.
     """
     if not _is_frame(labels):
-        return _as_list(labels)
+        return as_list(labels)
     rows = defaultdict[int, list[str]](list)
     for name in _column_names(labels):
         for number, value in enumerate(_column(labels, "labels", name)):
@@ -148,18 +148,10 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
         getattr(frame, "features", frame), "arrow_schema", getattr(frame, "schema", None)
     )
     return list(
-        ClassNames(getattr(schema, "metadata", None)).names_in(name, list(_as_list(frame[name])))
+        ClassNames(getattr(schema, "metadata", None)).names_in(name, list(as_list(frame[name])))
     )
 
 
 def _column_names(frame: Any) -> list[str]:
     """Return the names of the columns of a frame; in pyarrow, `columns` has the values."""
     return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-
-
-def _as_list(values: Any) -> Any:
-    """Return a series as a list of Python's values, and any other value unchanged."""
-    for method in ("to_list", "to_pylist"):
-        if hasattr(values, method):
-            return getattr(values, method)()
-    return values

@@ -142,7 +142,12 @@ def vectors_from_memory(vectors: Any, instances: InMemoryInstances) -> F32 | Non
         return None
     if instances.kind != "text":
         raise BadData(f"vectors: expected texts beside vectors, found {instances.kind}")
-    return checked_vectors(np.asarray(vectors), "vectors", instances.n_rows)
+    try:
+        return checked_vectors(np.asarray(vectors), "vectors", instances.n_rows)
+    except ValueError:  # numpy cannot make a matrix of such rows
+        raise BadData(
+            "vectors: expected one length for all rows, found several, or a row without a vector"
+        ) from None
 
 
 _INDICATORS = (frozenset([0, 1]), frozenset([-1, 1]))
@@ -292,6 +297,14 @@ def describe(value: object) -> str:
     return f"{type(value).__name__} {value!r:.40}{note}"
 
 
+def as_list(values: Any) -> Any:
+    """Return a series as a list of Python's values, and any other value unchanged."""
+    for method in ("to_list", "to_pylist"):
+        if hasattr(values, method):
+            return getattr(values, method)()
+    return values
+
+
 def is_missing(value: object) -> bool:
     """Return whether a value is None, a NaN, or the missing value of pandas, which has a class."""
     return (
@@ -303,9 +316,11 @@ def is_missing(value: object) -> bool:
 
 def weighed_rows(dataset: Dataset, sample_weight: Any) -> Dataset:
     """Return rows with these weights, without those of weight 0. Raises BadData."""
-    if hasattr(sample_weight, "to_pylist"):  # the numbers of pyarrow are objects of its own
-        sample_weight = sample_weight.to_pylist()
-    values = list(sample_weight) if isinstance(sample_weight, Iterable) else [sample_weight]
+    values = (
+        list(as_list(sample_weight))
+        if isinstance(sample_weight, Iterable) and not isinstance(sample_weight, Mapping)
+        else [sample_weight]
+    )
     if len(values) != dataset.n_rows:
         raise BadData(
             f"sample_weight: expected {dataset.n_rows} weights, as many as instances, found "

@@ -52,6 +52,8 @@ def test_what_is_no_weight() -> None:
     for options, fault in (
         (["a=auto", "b=auto"], "expected the weight auto for one column at most, .*a=auto, b=auto"),
         (["a=10"], "text column 'a': expected a weight from 1 to 9, or auto, found 10"),
+        (["a=-1"], "text column 'a': expected a weight from 1 to 9, or auto, found -1"),
+        (["a=1.5"], "text column 'a': expected a weight from 1 to 9, or auto, found 1.5"),
         (["a", "a=auto"], "expected distinct names"),
     ):
         with pytest.raises(BadParameter, match=fault) as caught:

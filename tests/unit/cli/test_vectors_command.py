@@ -95,6 +95,7 @@ def test_what_does_not_go_together_is_refused(cli: Cli, files: Path, trained: An
     words = "train", "label-tree", "--model", "w", "--data", files / "train.jsonl"
     cli.answers(*words)
     cli.refuses("found a vector of 24 numbers", "evaluate", "w", *data(files, "valid"))
+    cli.refuses("--vectors cannot be used with --plain or a text", "predict", "m", "a text", *one)
     short = "predict", "m", "--data", files / "valid.jsonl", *one
     done = cli(*short)
     assert done.returncode == 2

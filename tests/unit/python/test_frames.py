@@ -121,6 +121,18 @@ def test_missing_values_are_named_by_their_row(make: Make) -> None:
             xylem.train(make({"title": texts, "tags": labels}), **columns)  # type: ignore[arg-type]
 
 
+def test_a_missing_field_is_an_empty_text(make: Make) -> None:
+    titles = ["red apple", "blue snow"] * 9
+    bodies = ["sweet", None] * 9
+    labels = [["fruit"], ["winter"]] * 9
+    frame = make({"title": titles, "body": bodies})
+    model = xylem.train(frame, labels, text_column=["title=3", "body"])
+    rows = [{"title": t, "body": b} for t, b in zip(titles, bodies, strict=True)]
+    assert model.predict(frame) == model.predict(rows)
+    with pytest.raises(BadInput, match="row 0: expected a string, found int 3"):
+        model.predict(make({"title": ["a"], "body": [3]}))
+
+
 def test_pandas_by_place_and_its_own_missing_values() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"text": ["a", "b"], "tags": [["x"], float("nan")]}, index=[7, 3])

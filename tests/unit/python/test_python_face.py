@@ -206,8 +206,8 @@ def test_several_columns_are_one_text() -> None:
     texts = [f"{title}\n{body}" for title, body in zip(*columns.values(), strict=True)]
     assert model.predict(frame, text_column=["title", "body"]) == model.predict(texts)
     frame.loc[3, "body"] = None
-    with pytest.raises(BadInput, match=r"row 3: expected a string, found .*: a missing value"):
-        model.predict(frame, text_column=["title", "body"])
+    texts[3] = "old car\n"
+    assert model.predict(frame, text_column=["title", "body"]) == model.predict(texts)
 
 
 @pytest.mark.parametrize(("progress", "is_shown"), [("True", True), ("False", False)])

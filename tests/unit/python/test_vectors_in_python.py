@@ -115,6 +115,14 @@ def test_every_trainer_reads_rows_with_vectors(rows: Rows, trainer: str) -> None
         (lambda m, t, v: m.predict(t, vectors=v[:9]), "expected 150 rows, .* found 9"),
         (lambda m, t, v: m.predict(t, vectors=v * np.nan), "row 0: .*, found nan"),
         (lambda m, t, v: m.predict(t, vectors=[["a"]] * 150), "expected a matrix of floats"),
+        (
+            lambda m, t, v: m.predict(t[:2], vectors=[v[0].tolist(), [0.5] * 7]),
+            "vectors: expected one length for all rows, found several, or a row without a vector",
+        ),
+        (
+            lambda m, t, v: xylem.train(t[:2], [["a"]] * 2, vectors=[v[0].tolist(), None]),
+            "vectors: expected one length for all rows, found several, or a row without a vector",
+        ),
         (lambda m, t, v: m.evaluate(t, [["a"]] * 150), "found no vector"),
         (lambda m, t, v: m.explain(t[0]), "found no vector"),
         (

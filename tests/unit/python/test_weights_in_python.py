@@ -100,6 +100,7 @@ def test_labels_have_weights() -> None:
         ([1.0] * 119 + [-1.0], r"sample_weight: row 119: expected a weight of 0, or .* '-1.0'"),
         ([1.0] * 119 + [np.nan], "sample_weight: row 119: expected a weight of 0, or .* 'nan'"),
         ([1.0] * 119 + ["2"], "sample_weight: row 119: expected a weight of 0, or .* found '2'"),
+        (dict.fromkeys(range(120), 1), "sample_weight: expected 120 weights, .* found 1"),
         ([0.0] * 120, "sample_weight: expected a weight above 0, found 0 in all rows"),
     ],
 )
