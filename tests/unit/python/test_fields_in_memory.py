@@ -75,6 +75,6 @@ def test_what_is_wrong_with_fields() -> None:
         train(TEXTS).predict([{"title": 1.0}])
     with pytest.raises(BadInput, match="expected the weight auto for one column at most"):
         train(ROWS, text_column=["title=auto", "body=auto"])
-    with pytest.raises(BadInput, match="found auto, which only a training can"):
+    with pytest.raises(BadInput, match="found auto, which only a training can choose"):
         pytest.importorskip("optuna")
         xylem.tune(ROWS, LABELS, text_column=["title=auto", "body"], progress=False)

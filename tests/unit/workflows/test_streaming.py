@@ -164,9 +164,9 @@ def test_decision_trees_of_a_stream_are_those_of_memory(
 ) -> None:
     made, real = [], windows.mapped
 
-    def mapped(dtype: Any, n: int, census: Any) -> Any:
+    def mapped(n: int, dtype: Any) -> Any:
         made.append(n)
-        return real(dtype, n, census)
+        return real(n, dtype)
 
     monkeypatch.setattr(windows, "mapped", mapped)
     monkeypatch.setattr("xylem.trainers.ldsm.trainer.mapped", mapped)
