@@ -170,6 +170,23 @@ async def test_a_server_encodes_once_before_it_is_ready(model: xylem.Model, tmp_
         assert 'stage="encode"' in figures
 
 
+async def test_a_server_without_the_library_serves_other_models(
+    model: xylem.Model, tmp_path: Path, hide_module: Callable[[str], None]
+) -> None:
+    model.save(tmp_path / "store", "m")
+    xylem.train(TEXTS, LABELS, progress=False).save(tmp_path / "store", "words")
+    hide_module("onnxruntime")
+    async with serving(settings_of(tmp_path / "store")) as (_, client):
+        body = {"instances": [{"text": "a red thing"}]}
+        refused = await client.post("/v1/models/m/predict", json=body)
+        assert refused.status_code == 503 and refused.json()["code"] == "model-unavailable"
+        assert "sentence encoders needs onnxruntime: pip install" in refused.json()["detail"]
+        (failure,) = (await client.get("/readyz")).json()["failures"]
+        assert failure["model"] == "m"
+        answer = await client.post("/v1/models/words/predict", json=body)
+        assert answer.json()["predictions"][0]["labels"][0]["label"] == "red"
+
+
 SERVE_WORDS = """
 import sys
 import xylem

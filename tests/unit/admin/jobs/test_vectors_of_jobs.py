@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 from tests.helpers.datasets_helpers import write_lines
 from tests.helpers.job_places import ANYWAY, Place
+from tests.helpers.jobs_helpers import TRAINING
+from tests.helpers.tiny_encoders import write_encoder
 from tests.helpers.vectors import NUMBERS, vectors_of
 
 from xylem.base.errors import BadData, BadInput
+from xylem.extras.encoder.encoder import read_encoder
 from xylem.thresholds.store.feedback_rows import add_rows
 from xylem.vocabulary.featurizers import featurizer_of
+from xylem_store.errors import EncoderNotFound
 
 DIMS = {"parameters": {"trees": 1, "vectors.dims": 5}}
 FILES = {"vectors": ["train.npy", "valid.npy"]}
@@ -193,6 +197,17 @@ def test_vectors_for_a_version_of_words(place: Place, rows: Path) -> None:
     tuning = {"model": "m", "data": "valid.jsonl", "method": "fta", "version": 1}
     with pytest.raises(BadData, match=f"found a vector of {NUMBERS} numbers"):
         place.do("threshold-tuning", {**tuning, "vectors": "valid.npy"})
+
+
+def test_an_encoder_that_is_removed_before_a_job_runs(place: Place, tmp_path: Path) -> None:
+    place.store.encoders.add("tiny", read_encoder(write_encoder(tmp_path / "tiny"))[0])
+    encoded = {**TRAINING, "parameters": {"features.encoder": "tiny"}}
+    job = place.submit("training", encoded)
+    place.store.encoders.remove("tiny")
+    before = place.store.versions("m")
+    with pytest.raises(EncoderNotFound, match="expected an encoder of the store, found 'tiny'"):
+        place.run(job)
+    assert place.store.versions("m") == before
 
 
 def test_vectors_may_not_change_while_they_are_read(place: Place, rows: Path) -> None:
