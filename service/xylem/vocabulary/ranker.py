@@ -157,7 +157,10 @@ def rank_by_folds(kind: str, candidates: Candidates, seed: int) -> F64:
     for number in range(n_folds):
         model = _fit(kind, candidates, np.flatnonzero(fold != number), seed)
         held_out = of_candidate == number
-        margins[held_out] = model.decision_function(candidates.features[held_out])
+        # OpenBLAS may report an invalid operation in lanes that it does not use; scikit-learn has
+        # checked that all numbers are finite
+        with np.errstate(invalid="ignore"):
+            margins[held_out] = model.decision_function(candidates.features[held_out])
     return margins
 
 
