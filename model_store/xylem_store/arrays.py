@@ -154,10 +154,10 @@ def release(*arrays: Any) -> None:
     The files keep the bytes, which are read again when they are used.
     """
     for array in arrays:
-        while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+        while isinstance(array, np.ndarray):
             array = array.base
-        if isinstance(array, np.memmap):
-            array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+        if isinstance(array, mmap.mmap):
+            array.madvise(mmap.MADV_DONTNEED)
 
 
 def take(

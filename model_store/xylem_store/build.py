@@ -11,14 +11,7 @@ from xylem_store.arrays import release
 from xylem_store.compiled.bits import BLOCK_BITS, GROUP_BITS, n_groups, padded_width, popcount
 from xylem_store.compiled.decorators import kernel
 from xylem_store.compiled.handles import F32, I32, I64, U8, U16, U32, U64
-from xylem_store.ensemble import (
-    LANES,
-    Chunk,
-    Tree,
-    TreeEnsemble,
-    Weights,
-    levels_of,
-)
+from xylem_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights, levels_of
 
 # The most children of a node: a sparse word can address so many.
 CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
@@ -111,7 +104,7 @@ def _units(weight: np.float32, scale: np.float32) -> np.int8:
     return np.int8(min(max(np.rint(weight / scale), -INT8_MAX), INT8_MAX))
 
 
-# After so many chunks the memory of arrays in files is given back.
+# The memory of arrays in files is given back each time this many chunks were packed.
 _PACKED_MAX = 256
 
 DENSE_SHARE = 6  # a row is dense if at least one in this many of its (padded) children has a weight

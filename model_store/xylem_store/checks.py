@@ -52,7 +52,7 @@ LABELS = "labels"
 
 LABEL_COUNTS = "labels/counts"
 
-# After the chunks of so many nodes were checked, the memory of arrays in files is given back.
+# The memory of arrays in files is given back each time the chunks of this many nodes were checked.
 _NODES_MAX = 1024
 
 # The types of sparse words and of dense weights, for each kind of weights.

@@ -128,11 +128,11 @@ TABLE = {
 
 def named(row: str) -> set[str]:
     """The names of a row's parts: "a; b: c d" has a, b.c and b.d."""
-    found = set()
+    parts_named = set()
     for group in row.split("; ") if row else ():
         package, _, parts = group.partition(": ")
-        found |= {f"{package}.{part}" for part in parts.split()} or {package}
-    return found
+        parts_named |= {f"{package}.{part}" for part in parts.split()} or {package}
+    return parts_named
 
 
 MAY_IMPORT = {part: named(row) for part, row in TABLE.items()}
@@ -216,14 +216,14 @@ def names_by_package(tree: ast.Module) -> set[tuple[str, str]]:
             packages.update({alias.name: alias.name for alias in node.names})
         elif isinstance(node, ast.ImportFrom) and node.module == "xylem":
             packages.update({alias.name: f"xylem.{alias.name}" for alias in node.names})
-    found = set()
+    attributes = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            found.add((packages.get(node.value.id, ""), node.attr))
+            attributes.add((packages.get(node.value.id, ""), node.attr))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             for first, attribute in re.findall(r"(?<![\w.])(\w+)\.(\w+)", node.value):
-                found.add((packages.get(first, ""), attribute))
-    return {(package, name) for package, name in found if name in faces().get(package, {})}
+                attributes.add((packages.get(first, ""), attribute))
+    return {(package, name) for package, name in attributes if name in faces().get(package, {})}
 
 
 def imported(name: str, tree: ast.Module) -> set[str]:
@@ -231,18 +231,18 @@ def imported(name: str, tree: ast.Module) -> set[str]:
 
     A package that is imported whole stands for the modules of the names that are used of it.
     """
-    found = {defined_in(package, each) for package, each in names_by_package(tree)}
+    modules = {defined_in(package, each) for package, each in names_by_package(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names if alias.name not in faces())
+            modules.update(alias.name for alias in node.names if alias.name not in faces())
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}: relative import at line {node.lineno}"
-            found.update(
+            modules.update(
                 defined_in(node.module or "", alias.name)
                 for alias in node.names
                 if f"{node.module}.{alias.name}" not in faces()
             )
-    return found
+    return modules
 
 
 def within(name: str, parts: set[str]) -> bool:

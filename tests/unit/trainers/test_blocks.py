@@ -84,8 +84,8 @@ def test_nodes_above_groups_have_the_bits_of_memory(
 
     monkeypatch.setattr(blocks, "_plan_nodes", recorded)
     of_rows = of_memory("label-tree", [*items, "memory_mib=2"])
-    found = of_blocks(monkeypatch, "label-tree", items, 300_000, threads)
-    assert bits_of(found) == bits_of(of_rows)
+    from_blocks = of_blocks(monkeypatch, "label-tree", items, 300_000, threads)
+    assert bits_of(from_blocks) == bits_of(of_rows)
     large, middle, groups = plans[0]
     assert not large and len(middle) > 1 and len(groups) > 2
 
@@ -98,8 +98,8 @@ def test_nodes_that_do_not_fit_are_near_and_subtrees_equal(
     monkeypatch: pytest.MonkeyPatch, loss: str, memory_bytes: int
 ) -> None:
     items = ["leaf_size=5", "arity=4", "idf=no", "prune=0", "cost=0.5", "eps=0.005", f"loss={loss}"]
-    found = of_blocks(monkeypatch, "label-tree", items, memory_bytes)
-    there, here = found.ensemble, of_memory("label-tree", items).ensemble
+    from_blocks = of_blocks(monkeypatch, "label-tree", items, memory_bytes)
+    there, here = from_blocks.ensemble, of_memory("label-tree", items).ensemble
     assert np.array_equal(there.child_ptr, here.child_ptr)
     assert np.array_equal(there.node_label, here.node_label)
     same = there.node_bias == here.node_bias
@@ -107,7 +107,7 @@ def test_nodes_that_do_not_fit_are_near_and_subtrees_equal(
     np.testing.assert_allclose(there.node_bias, here.node_bias, atol=0.2)
     if memory_bytes > 1:  # of a block a row that takes long
         threads = of_blocks(monkeypatch, "label-tree", items, memory_bytes, threads=3)
-        assert bits_of(threads) == bits_of(found)
+        assert bits_of(threads) == bits_of(from_blocks)
 
 
 def test_a_row_that_takes_more_than_a_step_may_hold_is_named() -> None:

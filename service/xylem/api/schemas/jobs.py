@@ -192,7 +192,7 @@ class LearningAnswer(BaseModel):
     schedule: Annotated[
         dict[str, Any] | None,
         _with_fields(
-            "a cron line, or so many rows of feedback",
+            "when a run begins: at the times of a cron line, or after a number of rows of feedback",
             id="string",
             cron=["string", "null"],
             rows=["integer", "null"],

@@ -50,27 +50,30 @@ def score_narrow(parts: CallParts[RoutingWorkspace], k: int, end: int) -> None:
     node = routing.entry_node[k]
     width = children_width(ensemble, node)
     for entry in range(k, end, 4):
-        i, first_end = _features_of(parts, entry, end)
-        j, second_end = _features_of(parts, entry + 1, end)
-        l, third_end = _features_of(parts, entry + 2, end)  # noqa: E741
-        m, fourth_end = _features_of(parts, entry + 3, end)
+        first_begin, first_end = _features_of(parts, entry, end)
+        second_begin, second_end = _features_of(parts, entry + 1, end)
+        third_begin, third_end = _features_of(parts, entry + 2, end)
+        fourth_begin, fourth_end = _features_of(parts, entry + 3, end)
         first = zero8()
         second = zero8()
         third = zero8()
         fourth = zero8()
-        n_all = min(min(first_end - i, second_end - j), min(third_end - l, fourth_end - m))
+        n_all = min(
+            min(first_end - first_begin, second_end - second_begin),
+            min(third_end - third_begin, fourth_end - fourth_begin),
+        )
         for e in range(n_all):
-            first = _add_feature(first, rows, i + e, width, work)
-            second = _add_feature(second, rows, j + e, width, work)
-            third = _add_feature(third, rows, l + e, width, work)
-            fourth = _add_feature(fourth, rows, m + e, width, work)
-        for e in range(i + n_all, first_end):
+            first = _add_feature(first, rows, first_begin + e, width, work)
+            second = _add_feature(second, rows, second_begin + e, width, work)
+            third = _add_feature(third, rows, third_begin + e, width, work)
+            fourth = _add_feature(fourth, rows, fourth_begin + e, width, work)
+        for e in range(first_begin + n_all, first_end):
             first = _add_feature(first, rows, e, width, work)
-        for e in range(j + n_all, second_end):
+        for e in range(second_begin + n_all, second_end):
             second = _add_feature(second, rows, e, width, work)
-        for e in range(l + n_all, third_end):
+        for e in range(third_begin + n_all, third_end):
             third = _add_feature(third, rows, e, width, work)
-        for e in range(m + n_all, fourth_end):
+        for e in range(fourth_begin + n_all, fourth_end):
             fourth = _add_feature(fourth, rows, e, width, work)
         vstore(work.margins[entry - k], 0, first)
         vstore(work.margins[min(entry + 1, end - 1) - k], 0, second)
