@@ -27,6 +27,7 @@ from xylem.cli.options import (
     Work,
     grouped,
 )
+from xylem.cli.places import store_at
 
 if TYPE_CHECKING:
     from xylem.base import DirectOptions
@@ -243,6 +244,7 @@ def estimate(
     ray: Annotated[
         bool, Option("--ray", help="Estimate the memory of cluster nodes too: train --ray.")
     ] = False,
+    store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Print an upper bound of a model's weights before training; compare it with one-vs-rest.
@@ -265,7 +267,7 @@ def estimate(
         ray="auto" if ray else None,
     )
     with progress(json) as show:
-        size = workflows.estimate_size(request, show)
+        size = workflows.estimate_size(request, show, store_at(store))
     if json:
         print_json(size)
         return

@@ -97,7 +97,8 @@ def tune(
     parameter_search = load_extra("search")
     columns = table.columns(data, validation.valid)
     xylem_store.check_model(model)
-    store_to_publish(store, "xylem tune").prepare()
+    target = store_to_publish(store, "xylem tune")
+    target.prepare()
     request = parameter_search.SearchRequest(
         data=data,
         valid=validation.valid,
@@ -113,7 +114,7 @@ def tune(
         },
     )
     with progress(json) as show:
-        trials = parameter_search.search(request, show)
+        trials = parameter_search.search(request, show, store=target)
         best = trials[0]
         report = workflows.train_and_publish(
             store_to_publish(store, f"xylem tune {best.trainer}"),

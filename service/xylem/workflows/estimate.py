@@ -17,10 +17,15 @@ from xylem.workflows.encoding import with_encoder
 from xylem.workflows.prepared import prepare, prepare_in_memory
 from xylem.workflows.request import TrainRequest
 from xylem.workflows.train import peak_memory_bytes
+from xylem_store import Store
 
 
-def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) -> dict[str, Any]:
+def estimate_size(
+    request: TrainRequest, on_progress: OnProgress = no_progress, store: Store | None = None
+) -> dict[str, Any]:
     """Return the keys of `xylem estimate --json` for a training file. Raises BadInput.
+
+    store  has the sentence encoder, if the request names one, and keeps what it makes of the texts
 
     If the steps of the training run on other machines, "ray" has the memory that a node needs for
     all its workers (`node_bytes`), what each worker needs besides (`worker_bytes`), and what this
@@ -28,14 +33,14 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     come on top of the last. On a stream, "blocks" has what all nodes, or the disk, hold
     (`held_bytes`), and the same of worker and driver.
     """
-    chosen = with_encoder(request.chosen(), None)
+    chosen = with_encoder(request.chosen(), store)
     crew = _Measuring(request.threads)
     if request.ray is not None:
         request.check(chosen)
     parameters = chosen.trainer
     tools = Tools(request.seed, crew, on_progress)
     if request.stream:
-        source = prepare(request, chosen, crew, on_progress)
+        source = prepare(request, chosen, crew, on_progress, store=store)
         figures = estimate_blocks(request.trainer, parameters, source, tools)
         assert isinstance(parameters, ClassifierParameters)  # other trainers have no blocks
         return {
@@ -48,7 +53,7 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
                 "driver_bytes": peak_memory_bytes(),
             },
         }
-    data = prepare_in_memory(request, chosen, crew, on_progress).data
+    data = prepare_in_memory(request, chosen, crew, on_progress, store).data
     figures = estimate(request.trainer, parameters, data, tools)
     if request.ray is None:
         return figures

@@ -1,7 +1,7 @@
 """Sources of training rows that read a file again and again: features, or windows of words."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from itertools import chain, tee
 from pathlib import Path
@@ -52,6 +52,7 @@ class FileSource:
         label_rows: I64 | None = None,
         crew: Crew | None = None,
         vectors: VectorParameters | None = None,
+        encode: Callable[[Dataset], Dataset] | None = None,
     ) -> None:
         """Take a stream whose rows are to be made.
 
@@ -59,6 +60,7 @@ class FileSource:
         label_rows  rows of each label, by provisional id, that were read before
         crew        makes the rows of texts in a file; None: this thread does
         vectors     parameters of the vectors beside the texts; None: there are none
+        encode      adds vectors to a part's texts, in each pass; None: the file has the vectors
         """
         self.stream = stream
         self.reads: Reads = "once" if stream.is_read_once else "passes"
@@ -67,6 +69,7 @@ class FileSource:
         self._digests = Growing(np.uint64)
         self._features = dict(features)
         self._vectors = vectors
+        self._encode = encode
         self._on_progress = on_progress
         self._census: Census | None = None
         self._featurizer = featurizer
@@ -159,6 +162,8 @@ class FileSource:
 
         The crew makes those of texts in a file, some parts ahead.
         """
+        if self._encode is not None:
+            parts = map(self._encode, parts)
         first = next(parts)  # a file has a row at least
         if first.texts is None or self.reads == "once":
             for part in chain([first], parts):
@@ -180,10 +185,13 @@ class FileSource:
         )
 
     def _fitted(self, part: Dataset, n_features: int) -> Featurizer:
-        """Return a featurizer for rows as in a part; vectors are read once for it, and no texts."""
-        return streaming_featurizer(
-            part, self._features, n_features, self._vectors, self.stream.vectors()
-        )
+        """Return a featurizer for rows as in a part; all vectors are read once for it."""
+        if self._encode is None:
+            vectors = self.stream.vectors()
+        else:
+            parts = map(self._encode, self.stream.parts(partial(self._on_progress, "encode")))
+            vectors = (part.vectors for part in parts if part.vectors is not None)
+        return streaming_featurizer(part, self._features, n_features, self._vectors, vectors)
 
 
 class _FirstPass(NamedTuple):

@@ -1,5 +1,6 @@
 """The data of a training as a source of rows, with their names, featurizer and warnings."""
 
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ from xylem.base import (
     DataReport,
     Dataset,
     OnProgress,
+    no_progress,
 )
 from xylem.datasets import STDIN, DataStream, renumbered
 from xylem.engine import (
@@ -114,18 +116,38 @@ def prepare(
     store  keeps the vectors of texts that are encoded; None: they are not kept
     """
     if request.stream or request.data == STDIN:
-        if chosen.encoder is not None:
-            raise BadParameter("features.encoder: expected rows in memory, found a stream")
+        if chosen.encoder is not None and request.data == STDIN:
+            raise BadParameter(
+                "features.encoder: expected a file, whose texts are encoded first, found standard "
+                "input"
+            )
         context = _context_parameters(chosen)
         if context is not None and request.stream:
             return TextSource(request.data, context, on_progress)
         stream = DataStream(request.data, request.label_names, request.columns)
         featurizer = None if base is None else featurizer_of(base)
-        vectors = _vector_parameters(chosen, has_vectors=request.columns.has_vectors(request.data))
+        vectors = _vector_parameters(
+            chosen,
+            has_vectors=chosen.encoder is not None or request.columns.has_vectors(request.data),
+        )
         if vectors is not None and vectors.weight == "auto":
             raise BadParameter("vectors.weight: expected a number for a stream, found auto")
         return FileSource(
-            stream, chosen.features, on_progress, featurizer, crew=crew, vectors=vectors
+            stream,
+            chosen.features,
+            on_progress,
+            featurizer,
+            crew=crew,
+            vectors=vectors,
+            encode=None
+            if chosen.encoder is None
+            else partial(
+                with_vectors,
+                encoder=chosen.encoder,
+                crew=crew,
+                on_progress=no_progress,
+                store=store,
+            ),
         )
     return (
         prepare_in_memory(request, chosen, crew, on_progress, store)

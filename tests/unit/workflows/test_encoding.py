@@ -9,10 +9,13 @@ import pytest
 from tests.helpers.tiny_encoders import DIMS, graph_of, real_encoder, write_encoder
 
 import xylem
-from xylem.base import BadData, BadModel, BadParameter
+from xylem.base import BadData, BadModel, BadParameter, TableColumns
+from xylem.datasets import STDIN
 from xylem.engine.features.vectors import TextEncoder
 from xylem.extras.encoder.encoder import read_encoder
+from xylem.extras.search.parameter_search import SearchRequest, search
 from xylem.workflows import encoding
+from xylem.workflows.estimate import estimate_size
 from xylem.workflows.first_model import make_first_model
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store import read_origin
@@ -55,9 +58,8 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def request(data: Path, *parameters: str, **options: object) -> TrainRequest:
-    return TrainRequest(
-        trainer="label-tree", data=data, parameters=(*PARAMETERS, *parameters), **options
-    )
+    values = {"trainer": "label-tree", **options}
+    return TrainRequest(data=data, parameters=(*PARAMETERS, *parameters), **values)
 
 
 def test_a_second_training_encodes_nothing(store: Store, data: Path, encoded: list[int]) -> None:
@@ -212,9 +214,91 @@ def test_vectors_beside_the_file_are_refused(store: Store, data: Path, tmp_path:
         train_and_publish(store, "m", both.model_copy(update={"columns": columns}))
 
 
-def test_a_stream_is_refused(store: Store, data: Path) -> None:
-    with pytest.raises(BadParameter, match=r"features.encoder: expected rows in memory, found a s"):
-        train_and_publish(store, "m", request(data, stream=True))
+@pytest.mark.parametrize(
+    ("trainer", "parameters"), [("label-tree", ()), ("lomtree", ()), ("plt", ("solver=sgd",))]
+)
+def test_a_stream_is_encoded_once_and_has_the_bits_of_given_vectors(
+    trainer: str,
+    parameters: tuple[str, ...],
+    store: Store,
+    data: Path,
+    encoded: list[int],
+    tmp_path: Path,
+) -> None:
+    encoding_request = request(data, *parameters, valid=data, stream=True, trainer=trainer)
+    train_and_publish(store, "m", encoding_request)
+    assert sum(encoded) == len(ROWS)
+    train_and_publish(store, "again", encoding_request)
+    assert sum(encoded) == len(ROWS)
+    folder = store.root / "encoded"
+    assert len(list(folder.rglob("*.npy"))) == 2
+
+    encoder = TextEncoder("tiny", store.encoders.open("tiny"), "query ", 128)
+    file = tmp_path / "rows.npy"
+    np.save(file, encoder.run([str(row["text"]) for row in ROWS], encoder.workspace()))
+    given = encoding_request.model_copy(
+        update={
+            "parameters": [*parameters, "vectors.dims=0"],
+            "columns": encoding_request.columns.with_vectors([file, file], data, data),
+        }
+    )
+    train_and_publish(store, "given", given)
+    streamed, published = store.open("m"), store.open("given")
+    for name, array in published.arrays.items():
+        if not name.startswith(("origin", "report")):
+            assert (streamed.arrays[name] == array).all(), name
+    assert streamed.manifest.metrics == published.manifest.metrics
+    assert xylem.load(store.root, "m").predict([str(ROWS[0]["text"])])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_estimate_keeps_the_vectors_for_the_training(
+    stream: bool, store: Store, data: Path, encoded: list[int]
+) -> None:
+    trained = request(data, stream=stream)
+    assert estimate_size(trained, store=store)["nonzeros_bound"] > 0
+    assert sum(encoded) == len(ROWS)
+    train_and_publish(store, "m", trained)
+    assert sum(encoded) == len(ROWS)
+
+
+@pytest.mark.parametrize("valid", [False, True])
+def test_a_search_encodes_each_text_once(
+    valid: bool, store: Store, data: Path, encoded: list[int]
+) -> None:
+    fixed = (*PARAMETERS, "features.kind=tfidf")
+    trainers = ("label-tree", "plt")
+    wanted = SearchRequest(
+        data, valid=data if valid else None, trainers=trainers, trials=3, fixed=fixed
+    )
+    best, *_ = trials = search(wanted, store=store)
+    assert {trial.trainer for trial in trials} == set(trainers)
+    assert best.parameters["features.encoder"] == "tiny"
+    train_and_publish(store, "m", wanted.training(best))
+    assert sum(encoded) == len(ROWS)
+    assert store.manifest("m", 1).features["vectors.encoder"] == "tiny"
+    with pytest.raises(BadParameter, match=r"features.encoder: expected a training that publishes"):
+        search(wanted)
+
+
+def test_rows_of_weight_0_are_not_encoded_in_a_stream(
+    store: Store, data: Path, encoded: list[int]
+) -> None:
+    weighed = [{**row, "weight": i % 2} for i, row in enumerate(ROWS)]
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in weighed))
+    columns = TableColumns(weight="weight")
+    train_and_publish(store, "m", request(data, stream=True, columns=columns))
+    assert sum(encoded) == len(ROWS) / 2
+
+
+def test_standard_input_is_refused(store: Store) -> None:
+    with pytest.raises(BadParameter, match=r"expected a file, whose texts are encoded first, foun"):
+        train_and_publish(store, "m", request(STDIN, trainer="lomtree"))
+
+
+def test_a_stream_takes_a_number_as_weight(store: Store, data: Path) -> None:
+    with pytest.raises(BadParameter, match=r"expected a number for a stream, found auto"):
+        train_and_publish(store, "m", request(data, "vectors.weight=auto", stream=True))
 
 
 def test_a_missing_library_is_reported_before_data_are_read(

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +19,7 @@ from xylem.base import (
     BadData,
     BadParameter,
     Calls,
+    Crew,
     Dataset,
     OnProgress,
     Scalar,
@@ -40,8 +42,15 @@ from xylem.extras.search.search_space import (
     start_of,
 )
 from xylem.vocabulary import featurizer_of
-from xylem.workflows import TrainRequest, from_json, train_dataset, valid_figures
-from xylem_store import build_names, model_of
+from xylem.workflows import (
+    TrainRequest,
+    from_json,
+    train_dataset,
+    valid_figures,
+    with_encoder,
+    with_vectors,
+)
+from xylem_store import Store, build_names, model_of
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -123,11 +132,13 @@ def search(
     request: SearchRequest,
     on_progress: OnProgress = no_progress,
     rows: tuple[Dataset, Dataset | None] | None = None,
+    store: Store | None = None,
 ) -> list[TrialFacts]:
     """Return the trials of a search, the best first; among equals the earliest.
 
-    rows  the rows of the request's files if they are read already; labels of the second file have
-          the ids of the first
+    rows   the rows of the request's files if they are read already; labels of the second file have
+           the ids of the first
+    store  has the sentence encoder, if the request names one, and keeps what it makes of the texts
 
     Each trainer is tried with its usual values first. Nothing is published. With the same seed, the
     same data and a new study the trials are the same, as many as the time allows; on a cluster the
@@ -152,6 +163,18 @@ def search(
     else:
         dataset, valid = rows
     dataset.fields.refuse_unweighted()
+    name = request.trainers[0]  # the features are the same for all of them
+    chosen = with_encoder(from_json(name, fixed_of(name, fixed)), store)
+    if chosen.encoder is not None:
+        encode = partial(
+            with_vectors,
+            encoder=chosen.encoder,
+            crew=Crew(request.threads),
+            on_progress=on_progress,
+            store=store,
+        )
+        dataset = encode(dataset)
+        valid = None if valid is None else encode(valid)
     folds = (
         list(folds_of(dataset, request.folds, request.seed))
         if valid is None
@@ -349,7 +372,9 @@ def try_trial(
     n_bytes = 0
     try:
         for fold in folds:
-            draft = train_dataset(fold.train, training, watch)
+            # an encoder has made the vectors of all folds already
+            chosen = training.chosen()._replace(encoder_name=None)
+            draft = train_dataset(fold.train, training, watch, chosen=chosen)
             model = model_of(draft)
             values.append(
                 valid_figures(
