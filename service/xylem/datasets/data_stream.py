@@ -137,14 +137,10 @@ class DataStream:
         self.warning = file.warning if isinstance(file, CorpusDirectory) else None
 
     def vectors(self) -> Iterator[F32]:
-        """Yield the vectors beside the texts, in blocks; nothing if there are none."""
-        if not self._columns.vector:
+        """Yield the vectors of the rows of `parts`, in blocks; nothing if there are none."""
+        if not self._columns.vector and not self._columns.weight:  # then the texts are not read
             return vector_blocks(self.path, self._columns)
-        return (
-            part.vectors
-            for part in self._texts(open_data(self.path, None, self._columns.encoding))
-            if part.vectors is not None
-        )
+        return (part.vectors for part in self.parts() if part.vectors is not None)
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         """Yield the rows of a .txt or .svm file in parts; update the sizes. Raises BadData."""

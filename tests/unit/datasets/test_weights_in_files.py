@@ -116,6 +116,32 @@ def test_a_stream_has_the_weights_of_the_file(
         np.testing.assert_array_equal(array, array_of_parts)
 
 
+@pytest.mark.parametrize("in_column", [False, True])
+def test_a_stream_has_no_vectors_of_rows_that_are_not_there(
+    in_column: bool, tmp_path: Path
+) -> None:
+    vectors = np.random.default_rng(0).random((30, 2)).astype(np.float32)
+    rows = [
+        {"text": f"text {i}", "labels": ["a"], "w": i % 3, "v": vectors[i].tolist()}
+        for i in range(30)
+    ]
+    path = write_lines(tmp_path / "t.jsonl", *rows)
+    np.save(tmp_path / "t.npy", vectors)
+    columns = (
+        WEIGHTS._replace(vector="v")
+        if in_column
+        else WEIGHTS.with_vectors([tmp_path / "t.npy"], path)
+    )
+    kept = vectors[np.arange(30) % 3 > 0]
+    stream = DataStream(path, columns=columns)
+    for _ in range(2):
+        np.testing.assert_array_equal(np.concatenate(list(stream.vectors())), kept)
+        parts = [part.vectors for part in stream.parts() if part.vectors is not None]
+        np.testing.assert_array_equal(np.concatenate(parts), kept)
+        stream.settle()
+    np.testing.assert_array_equal(read_dataset(path, columns=columns).vectors, kept)
+
+
 def test_a_table_as_lines_keeps_the_weights(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", "2", "0.5")
     with TableLines(path, WEIGHTS, with_labels=True) as lines:
