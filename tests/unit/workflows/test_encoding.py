@@ -281,6 +281,20 @@ def test_a_search_encodes_each_text_once(
         search(wanted)
 
 
+def test_a_search_leaves_vectors_out_where_words_are_as_good(
+    store: Store, data: Path, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "rows.npy", np.ones((len(ROWS), 3), np.float32))
+    given = TableColumns().with_vectors([tmp_path / "rows.npy"], data)
+    auto = ("features.kind=tfidf", "vectors.weight=auto")
+    for fixed, columns in ((auto, given), ((*PARAMETERS, *auto), TableColumns())):
+        (trial,) = search(
+            SearchRequest(data, trainers=("label-tree",), trials=1, fixed=fixed, columns=columns),
+            store=store,
+        )
+        assert trial.value > 0
+
+
 def test_rows_of_weight_0_are_not_encoded_in_a_stream(
     store: Store, data: Path, encoded: list[int]
 ) -> None:

@@ -7,7 +7,7 @@ trials, need this module without it. A study that is stored in a file can be con
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -376,9 +376,13 @@ def try_trial(
             chosen = training.chosen()._replace(encoder_name=None)
             draft = train_dataset(fold.train, training, watch, chosen=chosen)
             model = model_of(draft)
+            featurizer = featurizer_of(model)
+            held_out = fold.held_out
+            if not featurizer.tail_features:  # with vectors.weight=auto words may be as good
+                held_out = replace(held_out, vectors=None)
             values.append(
                 valid_figures(
-                    model, labelled_dataset(fold.held_out, featurizer_of(model)), threads, watch
+                    model, labelled_dataset(held_out, featurizer), threads, watch
                 ).metrics[request.metric]
             )
             n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
