@@ -9,10 +9,10 @@ from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Context, Option, Typer, echo
 
-from xylem import base
+from xylem import base, serving
 from xylem.cli.console import cell, print_json, print_line, print_list, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir, grouped
-from xylem.cli.places import Place, opened_place, store_at, user_name
+from xylem.cli.places import Place, opened_place, user_name
 
 app = Typer(help="Keys of the service: who may predict, send feedback, read metrics, administer.")
 
@@ -195,7 +195,7 @@ def seconds_of(option: str, text: str | None) -> float | None:
 
 
 def _models_of(store: Path) -> list[str]:
-    return [info.name for info in store_at(store).models()]
+    return [info.name for info in serving.store_of(store).models()]
 
 
 def _note(database: "base.Database", action: str, target: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import BadData, Crew, Dataset, OnProgress, SparseRows, no_progress
+from xylem.base import BadData, Crew, Dataset, OnProgress, SparseRows, no_progress, one_step
 from xylem.datasets import renumbered
 from xylem.engine import PredictOptions, make_predictor
 from xylem.evaluation import (
@@ -455,7 +455,6 @@ def decide(work: LearnWork) -> LearnWork:
 def publish(work: LearnWork) -> LearnWork:
     """Publish the draft with its report and recipe; `latest` stays, unless it is the first one."""
     request = work.request
-    work.on_progress("publish", 0, 1)
     origin = {
         "parent": parent_in(work.store, work.model),
         "job": request.job,
@@ -471,8 +470,8 @@ def publish(work: LearnWork) -> LearnWork:
             **origin_arrays(origin, request.job),
         },
     )
-    manifest = work.store.publish(work.model, draft, latest=False)
-    work.on_progress("publish", 1, 1)
+    with one_step(work.on_progress, "publish"):
+        manifest = work.store.publish(work.model, draft, latest=False)
     return replace(work, manifest=manifest)
 
 
