@@ -28,7 +28,6 @@ from xylem.cli.options import (
     Work,
     grouped,
 )
-from xylem.cli.places import store_at
 
 if TYPE_CHECKING:
     from xylem.base import DirectOptions
@@ -265,7 +264,7 @@ def estimate(
         ray="auto" if ray else None,
     )
     with progress(json) as show:
-        size = workflows.estimate_size(request, show, store_at(store))
+        size = workflows.estimate_size(request, show, serving.store_of(store))
     if json:
         print_json(size)
         return
