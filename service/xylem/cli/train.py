@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from typer import Argument, Option, echo
 
 import xylem_store
-from xylem import datasets, thresholds, trainers, workflows
+from xylem import datasets, serving, thresholds, trainers, workflows
 from xylem.base import file_path, n_threads, opened_database, ready_database
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import mebibytes, print_facts, print_json, print_summary, progress
