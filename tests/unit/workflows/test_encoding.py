@@ -217,7 +217,7 @@ def test_vectors_beside_the_file_are_refused(store: Store, data: Path, tmp_path:
 @pytest.mark.parametrize(
     ("trainer", "parameters"), [("label-tree", ()), ("lomtree", ()), ("plt", ("solver=sgd",))]
 )
-def test_a_stream_is_encoded_once_and_has_the_bits_of_given_vectors(
+def test_a_stream_is_encoded_once_with_the_bits_of_given_vectors(
     trainer: str,
     parameters: tuple[str, ...],
     store: Store,
