@@ -74,7 +74,7 @@ def remembered_vectors(
     opened = [(encoder, encoder.workspace()) for encoder in encoders]
     earlier = [workspace.vectors for _, workspace in opened]
     try:
-        for part in parts:
+        for part in parts if opened else ():
             for encoder, workspace in opened:
                 encoded = with_vectors(
                     replace(part, vectors=None), encoder, crew, on_progress, store

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import BadData, Crew, Dataset, OnProgress, SparseRows, no_progress
+from xylem.base import BadData, Crew, Dataset, OnProgress, SparseRows, no_progress, one_step
 from xylem.datasets import renumbered
 from xylem.engine import PredictOptions, make_predictor, remembered_vectors
 from xylem.evaluation import (
@@ -213,28 +213,30 @@ def _alone(store: Store, model: str) -> Iterator[None]:
 
 
 def read_rows(work: LearnWork) -> LearnWork:
-    """Read the rows, and hold a tenth of the documents out; encode all texts once for all steps."""
+    """Read the rows, and hold a tenth of the documents out."""
     request = work.request
     rows = read_learning_rows(
         request.recipe, request.files, request.feedback, work.on_progress, request.examples
     )
-    if work.chosen.encoder is not None:
-        parts = filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections))
-        work.until_the_end.enter_context(
-            remembered_vectors(
-                [work.chosen.encoder],
-                map(dataset_of, parts),
-                Crew(request.threads),
-                work.on_progress,
-                work.store,
-            )
-        )
     return replace(
-        work,
-        rows=rows,
-        dataset=dataset_of(rows.documents),
-        report={"sources": rows.sources},
+        work, rows=rows, dataset=dataset_of(rows.documents), report={"sources": rows.sources}
     )
+
+
+def encode_texts(work: LearnWork) -> LearnWork:
+    """Encode all texts once for the steps that follow, if an encoder makes vectors."""
+    rows = work.rows
+    parts = filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections))
+    work.until_the_end.enter_context(
+        remembered_vectors(
+            list(filter(None, [work.chosen.encoder])),
+            map(dataset_of, parts),
+            Crew(work.request.threads),
+            work.on_progress,
+            work.store,
+        )
+    )
+    return work
 
 
 def fit_members_and_ranker(work: LearnWork) -> LearnWork:
@@ -453,7 +455,6 @@ def decide(work: LearnWork) -> LearnWork:
 def publish(work: LearnWork) -> LearnWork:
     """Publish the draft with its report and recipe; `latest` stays, unless it is the first one."""
     request = work.request
-    work.on_progress("publish", 0, 1)
     origin = {
         "parent": parent_in(work.store, work.model),
         "job": request.job,
@@ -469,8 +470,8 @@ def publish(work: LearnWork) -> LearnWork:
             **origin_arrays(origin, request.job),
         },
     )
-    manifest = work.store.publish(work.model, draft, latest=False)
-    work.on_progress("publish", 1, 1)
+    with one_step(work.on_progress, "publish"):
+        manifest = work.store.publish(work.model, draft, latest=False)
     return replace(work, manifest=manifest)
 
 
@@ -479,7 +480,10 @@ def recall(work: LearnWork) -> LearnWork:
 
     That try has ended before the job was told so. It may have moved `latest` already.
     """
-    report = read_report(work.store.open(work.model, work.manifest.version).arrays)["learning"]
+    arrays = work.store.open(work.model, work.manifest.version).arrays
+    # a report of an older release lacks the baseline, which is the parent of the version
+    parent = read_origin(arrays).get("parent") or {}
+    report = {"baseline": parent.get("version"), **read_report(arrays)["learning"]}
     present = work.store.alias(work.model, LATEST).version
     old = work.store.open(work.model, present) if present == report["baseline"] else None
     return replace(work, report=report, old=old)
@@ -550,6 +554,7 @@ LAST_STEPS = (read_rows, recall, tune_thresholds, promote)
 # The steps of a run, in their order.
 STEPS = (
     read_rows,
+    encode_texts,
     fit_members_and_ranker,
     measure,
     decide,
