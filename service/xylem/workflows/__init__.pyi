@@ -7,8 +7,6 @@ from .calibrate import refuse_link as refuse_link
 from .comparison import CompareRequest as CompareRequest
 from .comparison import Contender as Contender
 from .comparison import compare as compare
-from .encoding import with_encoder as with_encoder
-from .encoding import with_vectors as with_vectors
 from .estimate import estimate_size as estimate_size
 from .evaluate import Evaluation as Evaluation
 from .evaluate import best_threshold as best_threshold

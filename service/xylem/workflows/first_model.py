@@ -18,12 +18,11 @@ from xylem.base import (
     ready_database,
 )
 from xylem.datasets import read_dataset
-from xylem.engine import PREFIX, AutoParameters, make_predictor
+from xylem.engine import PREFIX, AutoParameters, make_predictor, with_vectors
 from xylem.evaluation import labelled_dataset
 from xylem.thresholds import keep, request_of
 from xylem.vocabulary import check_installed, featurizer_of, rerank
 from xylem.workflows.choose_features import ROWS_MIN, divide
-from xylem.workflows.encoding import with_encoder, with_vectors
 from xylem.workflows.evaluate import F_MEASURES, TOP_R, evaluate_rows, us_per_row, valid_figures
 from xylem.workflows.request import Chosen
 from xylem.workflows.train import TrainRequest, parent_in, train_dataset
@@ -90,7 +89,7 @@ def make_first_model(
         origin={"parent": parent_in(store, name)},
     )
     store.prepare()
-    chosen = with_encoder(request.chosen(), store)
+    chosen = request.chosen().opened_from(store)
     learning = _stage(on_progress, 1)
     if chosen.encoder is not None:
         train, valid, test = (
@@ -99,7 +98,7 @@ def make_first_model(
         )
     draft = train_dataset(train, request, learning, chosen=chosen)
     model = model_of(draft)
-    featurizer = featurizer_of(model).beside_vectors
+    featurizer = featurizer_of(model).encoded_by(None)
     if not featurizer.tail_features:  # words alone are as good
         valid, test = (replace(part, vectors=None) for part in (valid, test))
     tuning_rows, test_rows = (labelled_dataset(part, featurizer) for part in (valid, test))

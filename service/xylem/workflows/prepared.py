@@ -25,6 +25,7 @@ from xylem.engine import (
     default_kind,
     fit_featurizer,
     parameters_of,
+    with_vectors,
 )
 from xylem.evaluation import digests_of
 from xylem.trainers import MemorySource, SoftmaxParameters, TrainingSet
@@ -35,7 +36,6 @@ from xylem.workflows.choose_features import (
     choose_field_weight,
     choose_weight,
 )
-from xylem.workflows.encoding import with_vectors
 from xylem.workflows.file_source import FileSource, TextSource
 from xylem.workflows.labelled import DIGESTS_MAX
 from xylem.workflows.request import Chosen, TrainRequest

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import Crew, Dataset, OnProgress
+from xylem.engine import with_vectors
 from xylem.evaluation import Labelled
 from xylem.thresholds import ProgressiveThresholds, ThresholdDatabase
 from xylem.trainers import (
@@ -16,7 +17,6 @@ from xylem.trainers import (
     TrainingSet,
 )
 from xylem.vocabulary import ROW_DIGESTS
-from xylem.workflows.encoding import with_vectors
 from xylem.workflows.going_on import (
     GoingOn,
 )

@@ -286,7 +286,7 @@ class VectorFeaturizer(Featurizer):
         self.words = words
         self.tail = tail
         self.encoder = encoder
-        self.encodes = encoder is not None
+        self.encoders = () if encoder is None else (encoder,)
         self._opened = None if encoder is None else encoder.workspace()
         self.tail_features = tail.dims
         self.vector_numbers = 0 if encoder else len(tail.mean)
@@ -302,11 +302,7 @@ class VectorFeaturizer(Featurizer):
         featurizer.words = self.words.continuation
         return featurizer
 
-    @property
-    def beside_vectors(self) -> Featurizer:
-        return VectorFeaturizer(self.words, self.tail)
-
-    def encoded_by(self, encoder: TextEncoder) -> Featurizer:
+    def encoded_by(self, encoder: TextEncoder | None) -> Featurizer:
         return VectorFeaturizer(self.words, self.tail, encoder)
 
     def arrays(self) -> dict[str, NDArray[Any]]:

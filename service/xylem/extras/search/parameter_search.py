@@ -30,6 +30,7 @@ from xylem.base import (
     split_items,
 )
 from xylem.datasets import read_dataset
+from xylem.engine import with_vectors
 from xylem.evaluation import labelled_dataset
 from xylem.extras.search.search_space import (
     DEFAULT_TRAINERS,
@@ -47,8 +48,6 @@ from xylem.workflows import (
     from_json,
     train_dataset,
     valid_figures,
-    with_encoder,
-    with_vectors,
 )
 from xylem_store import Store, build_names, model_of
 
@@ -164,7 +163,7 @@ def search(
         dataset, valid = rows
     dataset.fields.refuse_unweighted()
     name = request.trainers[0]  # the features are the same for all of them
-    chosen = with_encoder(from_json(name, fixed_of(name, fixed)), store)
+    chosen = from_json(name, fixed_of(name, fixed)).opened_from(store)
     if chosen.encoder is not None:
         encode = partial(
             with_vectors,

@@ -1,15 +1,16 @@
-"""Vectors of the texts of a data set, made by a sentence encoder before a training."""
+"""Vectors of the texts of data sets, made by a sentence encoder once for all that needs them."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from xylem.base import BadData, BadParameter, Crew, Dataset, OnProgress, load_extra, unfinished
-from xylem.workflows.request import Chosen
+from xylem.base import BadData, Crew, Dataset, OnProgress, load_extra, unfinished
+from xylem.engine.features.vectors import TextEncoder
 from xylem_store import F32, Store
 
 # Texts that are encoded together, one after the other: about a second of one thread.
@@ -21,25 +22,10 @@ STORED_BYTES_MAX = 4 << 30
 _FOLDER = "encoded"
 
 
-def with_encoder(chosen: Chosen, store: Store | None) -> Chosen:
-    """Return the parameters of a training with the encoder that they name.
-
-    Raises EncoderNotFound, BadModel, and BadParameter if its library is missing, or there is no
-    store.
-    """
-    if chosen.encoder_name is None:
-        return chosen
-    if store is None:
-        raise BadParameter(
-            "features.encoder: expected a training that publishes into a store, found none"
-        )
-    return chosen.encoded_by(chosen.encoder_name, store.encoders.open(chosen.encoder_name))
-
-
 def with_vectors(
-    dataset: Dataset, encoder: Any, crew: Crew, on_progress: OnProgress, store: Store | None
+    dataset: Dataset, encoder: TextEncoder, crew: Crew, on_progress: OnProgress, store: Store | None
 ) -> Dataset:
-    """Return a data set with a vector for each text, made by an encoder, a TextEncoder.
+    """Return a data set with a vector for each text, made by an encoder.
 
     store  keeps the vectors, so that the same texts need not be encoded again; None: they are not
            kept
@@ -72,7 +58,39 @@ def with_vectors(
     )
 
 
-def _name_of(encoder: Any) -> str:
+@contextmanager
+def remembered_vectors(
+    encoders: Iterable[TextEncoder],
+    parts: Iterable[Dataset],
+    crew: Crew,
+    on_progress: OnProgress,
+    store: Store | None,
+) -> Iterator[None]:
+    """Encode the texts of data sets once: within the block, nothing encodes one of them again.
+
+    Vectors beside the texts are not read. The other arguments are those of `with_vectors`, which
+    says what is raised. Cost: the block keeps the vectors in memory.
+    """
+    opened = [(encoder, encoder.workspace()) for encoder in encoders]
+    earlier = [workspace.vectors for _, workspace in opened]
+    try:
+        for part in parts if opened else ():
+            for encoder, workspace in opened:
+                encoded = with_vectors(
+                    replace(part, vectors=None), encoder, crew, on_progress, store
+                )
+                assert encoded.texts is not None and encoded.vectors is not None
+                workspace.vectors = {
+                    **workspace.vectors,
+                    **dict(zip(encoded.texts, encoded.vectors, strict=True)),
+                }
+        yield
+    finally:
+        for (_, workspace), vectors in zip(opened, earlier, strict=True):
+            workspace.vectors = vectors
+
+
+def _name_of(encoder: TextEncoder) -> str:
     """Return the name of the folder of what an encoder has made with these libraries."""
     facts = (
         encoder.arrays.digest,
@@ -94,10 +112,9 @@ def _digest_of(texts: list[str]) -> str:
 def _read(file: Path | None) -> F32 | None:
     """Return stored vectors, None if there are none or they are damaged."""
     try:
-        vectors: F32 | None = None if file is None else np.load(file, allow_pickle=False)
+        return None if file is None else np.asarray(np.load(file, allow_pickle=False), np.float32)
     except (OSError, ValueError, EOFError):
         return None
-    return vectors
 
 
 def _remove_oldest(folder: Path) -> None:

@@ -11,10 +11,10 @@ from tests.helpers.tiny_encoders import DIMS, graph_of, real_encoder, write_enco
 import xylem
 from xylem.base import BadData, BadModel, BadParameter, TableColumns
 from xylem.datasets import STDIN
+from xylem.engine import encoding
 from xylem.engine.features.vectors import TextEncoder
 from xylem.extras.encoder.encoder import read_encoder
 from xylem.extras.search.parameter_search import SearchRequest, search
-from xylem.workflows import encoding
 from xylem.workflows.estimate import estimate_size
 from xylem.workflows.first_model import make_first_model
 from xylem.workflows.train import TrainRequest, train_and_publish
@@ -135,7 +135,7 @@ def test_a_folder_is_enough_in_python(tmp_path: Path) -> None:
     assert loaded.predict(texts[:9]) == model.predict(texts[:9])
     with pytest.raises(BadParameter, match="encoder cannot be used with vectors"):
         xylem.train(texts, labels, encoder=folder, vectors=np.ones((240, 3)), progress=False)
-    with pytest.raises(BadParameter, match=r"features.encoder: expected a training that pub"):
+    with pytest.raises(BadParameter, match=r"features.encoder: expected a store that has"):
         xylem.train(texts, labels, features_encoder="tiny", progress=False)
 
 
@@ -277,7 +277,7 @@ def test_a_search_encodes_each_text_once(
     train_and_publish(store, "m", wanted.training(best))
     assert sum(encoded) == len(ROWS)
     assert store.manifest("m", 1).features["vectors.encoder"] == "tiny"
-    with pytest.raises(BadParameter, match=r"features.encoder: expected a training that publishes"):
+    with pytest.raises(BadParameter, match=r"features.encoder: expected a store that has"):
         search(wanted)
 
 
