@@ -30,6 +30,7 @@ from xylem.datasets import STDIN, read_dataset
 from xylem.engine import (
     FILE_SUFFIX,
     PREFIX,
+    VECTORS,
     WORD_FORMS,
     Featurizer,
     TextEncoder,
@@ -171,9 +172,17 @@ class Chosen(NamedTuple):
         return self.encoded_by(self.encoder_name, store.encoders.open(self.encoder_name))
 
     def with_features_of(self, featurizer: Featurizer) -> "Chosen":
-        """Return the parameters with the features of a featurizer, which need not be chosen."""
+        """Return the parameters with the features of a featurizer, which need not be chosen.
+
+        Its weight of vectors is taken over too; if it has no vectors, no encoder makes them.
+        """
         parameters = featurizer.parameters
-        return self._replace(features={"kind": parameters.kind, **parameters.model_dump()})
+        chosen = self._replace(features={"kind": parameters.kind, **parameters.model_dump()})
+        if not featurizer.tail_features:
+            return chosen._replace(vectors=None, encoder_name=None, encoder=None)
+        weight = featurizer.config()[f"{VECTORS}weight"]
+        vectors = (self.vectors or VectorParameters()).model_copy(update={"weight": weight})
+        return chosen._replace(vectors=vectors)
 
 
 def parse(name: str, items: Sequence[str]) -> Chosen:

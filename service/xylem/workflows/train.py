@@ -25,7 +25,7 @@ from xylem.base import (
     one_step,
 )
 from xylem.datasets import check_readable
-from xylem.engine import libraries_of
+from xylem.engine import libraries_of, remembered_vectors
 from xylem.thresholds import ThresholdDatabase
 from xylem.trainers import (
     Passes,
@@ -33,7 +33,7 @@ from xylem.trainers import (
     TrainingSet,
     fit,
 )
-from xylem.vocabulary import check_installed, note_without_concept, rerank
+from xylem.vocabulary import check_installed, featurizer_of, note_without_concept, rerank
 from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
 from xylem.workflows.evaluate import note_on, valid_figures
 from xylem.workflows.going_on import (
@@ -50,7 +50,6 @@ from xylem.workflows.label_info import with_label_info
 from xylem.workflows.labelled import (
     note_never_answered,
     note_repeated_rows,
-    read_labelled,
     read_labelled_with,
 )
 from xylem.workflows.prepared import (
@@ -497,13 +496,16 @@ def rank_candidates(work: TrainingWork) -> TrainingWork:
     on_progress = work.on_progress
     for_part = request.model_copy(update={"weights": "float32"})
     chosen = work.chosen.with_features_of(work.source.featurizer)
-    draft, gained = rerank(
-        work.draft,
-        request.read(on_progress),
-        lambda part: train_dataset(part, for_part, crew=work.crew, chosen=chosen),
-        request.seed,
-        on_progress,
-    )
+    dataset = work.with_read_vectors(request.read(on_progress))
+    encoders = list(filter(None, [chosen.encoder]))
+    with remembered_vectors(encoders, [dataset], work.crew, on_progress, work.store):
+        draft, gained = rerank(
+            work.draft,
+            dataset,
+            lambda part: train_dataset(part, for_part, crew=work.crew, chosen=chosen),
+            request.seed,
+            on_progress,
+        )
     if not gained["kept"]:
         return replace(work, rerank_report=gained)
     origin = {name: array for name, array in work.draft.extra.items() if name in (ORIGIN, MADE_FOR)}
@@ -512,7 +514,14 @@ def rank_candidates(work: TrainingWork) -> TrainingWork:
         trial = model_of(draft)
         metrics, report["validation"] = valid_figures(
             trial,
-            read_labelled(trial, request.valid, on_progress, request.columns),
+            read_labelled_with(
+                trial.labels,
+                featurizer_of(trial),
+                request.valid,
+                on_progress,
+                request.columns,
+                with_vectors=work.with_read_vectors,
+            ),
             request.threads,
             on_progress,
         )

@@ -1,7 +1,7 @@
 """A training and what its steps have made so far, and its report."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, NamedTuple, TypeAlias
 
@@ -133,13 +133,24 @@ class TrainingWork:
         """Return the training rows, if they are in memory."""
         return self.source.data if isinstance(self.source, PreparedRows) else None
 
-    def with_vectors(self, dataset: Dataset) -> Dataset:
-        """Return a data set with vectors beside its texts, if an encoder makes them for the rows.
+    @property
+    def leaves_vectors_out(self) -> bool:
+        """Return whether `vectors.weight=auto` has found the rows to be as good without vectors."""
+        vectors = self.chosen.vectors
+        is_auto = vectors is not None and vectors.weight == "auto"
+        return is_auto and not self.source.featurizer.tail_features
 
-        With `vectors.weight=auto` rows may have turned out better without.
+    def with_read_vectors(self, dataset: Dataset) -> Dataset:
+        """Return a data set with the vectors of its file, without them if they are left out."""
+        return replace(dataset, vectors=None) if self.leaves_vectors_out else dataset
+
+    def with_vectors(self, dataset: Dataset) -> Dataset:
+        """Return a data set with vectors beside its texts, if the rows of the training have some.
+
+        They are those of its file, or an encoder makes them.
         """
-        if self.chosen.encoder is None or not self.source.featurizer.tail_features:
-            return dataset
+        if self.chosen.encoder is None or self.leaves_vectors_out:
+            return self.with_read_vectors(dataset)
         return with_vectors(dataset, self.chosen.encoder, self.crew, self.on_progress, self.store)
 
     @property

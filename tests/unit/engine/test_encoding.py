@@ -13,7 +13,7 @@ from xylem.base import BadData, BadModel, BadParameter, TableColumns
 from xylem.datasets import STDIN
 from xylem.engine import encoding
 from xylem.engine.features.vectors import TextEncoder
-from xylem.extras.encoder.encoder import read_encoder
+from xylem.extras.encoder.encoder import Encoder, read_encoder
 from xylem.extras.search.parameter_search import SearchRequest, search
 from xylem.workflows.estimate import estimate_size
 from xylem.workflows.first_model import make_first_model
@@ -293,6 +293,46 @@ def test_a_search_leaves_vectors_out_where_words_are_as_good(
             store=store,
         )
         assert trial.value > 0
+
+
+@pytest.mark.parametrize("rerank", [False, True])
+@pytest.mark.parametrize("encodes", [False, True])
+def test_a_training_leaves_vectors_out_of_all_its_files(
+    encodes: bool, rerank: bool, store: Store, data: Path, encoded: list[int], tmp_path: Path
+) -> None:
+    """Words are as good: the validation file and the folds of a ranker have no vectors, too."""
+    np.save(tmp_path / "rows.npy", np.ones((len(ROWS), 3), np.float32))
+    given = TableColumns().with_vectors([tmp_path / "rows.npy"] * 2, data, data)
+    trained = TrainRequest(
+        trainer="label-tree",
+        data=data,
+        valid=data,
+        parameters=[*(PARAMETERS if encodes else ()), "vectors.weight=auto"],
+        columns=TableColumns() if encodes else given,
+        rerank=rerank,
+    )
+    phases: list[str] = []
+    report = train_and_publish(store, "m", trained, lambda *phase: phases.append(phase[0]))
+    assert report.metrics["P@1"] == 100.0 and (report.rerank is not None) == rerank
+    assert phases.count("choose weight") == 5, "the folds do not choose again"
+    assert "vectors.weight" not in store.manifest("m", 1).features
+    assert sum(encoded) == (len(ROWS) if encodes else 0)
+
+
+def test_folds_of_a_ranker_encode_nothing(
+    store: Store, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_texts: list[str] = []
+    encode = Encoder.encode
+
+    def note(self: Encoder, text: str) -> object:
+        if text not in self.vectors:
+            new_texts.append(text)
+        return encode(self, text)
+
+    monkeypatch.setattr(Encoder, "encode", note)
+    report = train_and_publish(store, "m", request(data, rerank=True))
+    assert report.rerank is not None and len(new_texts) == len(ROWS)
 
 
 def test_rows_of_weight_0_are_not_encoded_in_a_stream(
