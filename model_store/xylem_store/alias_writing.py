@@ -73,7 +73,6 @@ class AliasWriter:
     ) -> None:
         self.cause = cause
         self._files = files
-        self._fs = files.fs
         self._reader = reader
         self._staging = staging
 
@@ -215,17 +214,17 @@ class AliasWriter:
         number = self.append_moves(name, stage, [move])
         if new_alias is not None:
             new_alias = new_alias._replace(serial=number)
-            write_file(self._fs, stage / "alias", [render_alias(new_alias)])
+            write_file(self._files.fs, stage / "alias", [render_alias(new_alias)])
         return new_alias
 
     def put_alias(self, name: str, alias: str, stage: Path, new_alias: Alias | None) -> None:
         """Put the staged document in its place, or remove the existing one, and sync."""
         directory = self._files.home(name) / ALIASES
         if new_alias is not None:
-            self._fs.rename(stage / "alias", directory / alias_file(alias))
+            self._files.fs.rename(stage / "alias", directory / alias_file(alias))
         elif alias in self._files.alias_names(name):
-            self._fs.rename(directory / alias_file(alias), stage / "removed")
-        self._fs.fsync_dir(directory)
+            self._files.fs.rename(directory / alias_file(alias), stage / "removed")
+        self._files.fs.fsync_dir(directory)
 
     def append_moves(self, name: str, stage: Path, moves: list[Move]) -> int:
         """Number and append moves, and sync; return the last number. Called under the lock."""
@@ -238,14 +237,14 @@ class AliasWriter:
             data = data[-MOVES_BYTES_MAX // 2 :]
             data = data[data.find(b"\n") + 1 :]
             self._append(stage / MOVES, data)
-            self._fs.rename(stage / MOVES, path)
+            self._files.fs.rename(stage / MOVES, path)
         self._append(
             path, b"".join([b"\n", *lines] if data and not data.endswith(b"\n") else lines)
         )
-        self._fs.fsync_dir(self._files.home(name))
+        self._files.fs.fsync_dir(self._files.home(name))
         return number + len(moves)
 
     def _append(self, path: Path, data: Buffer) -> None:
-        with self._fs.closing(self._fs.append(path)) as fd:
-            self._fs.write(fd, data)
-            self._fs.fsync(fd)
+        with self._files.fs.closing(self._files.fs.append(path)) as fd:
+            self._files.fs.write(fd, data)
+            self._files.fs.fsync(fd)

@@ -43,7 +43,6 @@ class Encoders:
 
     def __init__(self, files: StoreFiles, staging: Staging) -> None:
         self._files = files
-        self._fs = files.fs
         self._staging = staging
         self._home = files.root / ENCODERS
 
@@ -63,7 +62,7 @@ class Encoders:
                 f"expected an encoder of the store, found {name!r}: xylem encoders list shows them"
             )
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return info._replace(n_versions=n_versions(self._fs, self._home / info.digest))
+            return info._replace(n_versions=n_versions(self._files.fs, self._home / info.digest))
         return info
 
     def open(self, name: str) -> EncoderArrays:
@@ -77,7 +76,9 @@ class Encoders:
         for array_name, array_info in info.arrays.items():
             try:
                 with self._files.reading(home):
-                    arrays[array_name], mapped = map_array(self._fs, home, array_name, array_info)
+                    arrays[array_name], mapped = map_array(
+                        self._files.fs, home, array_name, array_info
+                    )
                 check_digest(array_name, mapped, array_info)
             except Corrupt as error:
                 raise error.within(f"encoder {name}") from error
@@ -104,11 +105,11 @@ class Encoders:
         document = self._home / f"{name}{SUFFIX}"
         with self._staging.writing(info.n_bytes), self._staging.stage() as stage:
             self._staging.require_space(info.n_bytes + HEADROOM_BYTES)
-            self._fs.mkdir(stage / info.digest)
+            self._files.fs.mkdir(stage / info.digest)
             for array_name, array in encoder.by_name.items():
-                write_array(self._fs, stage / info.digest, array_name, array)
-            self._fs.fsync_dir(stage / info.digest)
-            write_file(self._fs, stage / document.name, [info.render()])
+                write_array(self._files.fs, stage / info.digest, array_name, array)
+            self._files.fs.fsync_dir(stage / info.digest)
+            write_file(self._files.fs, stage / document.name, [info.render()])
             with self._staging.locked_part(ENCODERS):
                 old = self._info(name)
                 if old is not None and old.digest != info.digest:
@@ -117,8 +118,8 @@ class Encoders:
                         f"found {info.digest[:12]}: choose another name, or remove it first"
                     )
                 if not self._files.has(self._home / info.digest):
-                    self._fs.move(stage / info.digest, self._home / info.digest)
-                self._fs.move(stage / document.name, document)
+                    self._files.fs.move(stage / info.digest, self._home / info.digest)
+                self._files.fs.move(stage / document.name, document)
         return info
 
     def remove(self, name: str) -> EncoderInfo:
@@ -129,9 +130,9 @@ class Encoders:
         info = self.info(name)
         with self._staging.writing(0), self._staging.stage():
             with self._staging.locked_part(ENCODERS), contextlib.suppress(FileNotFoundError):
-                self._fs.unlink(self._home / f"{name}{SUFFIX}")
-                self._fs.fsync_dir(self._home)
-            remove_unused(self._fs, self._files.root)
+                self._files.fs.unlink(self._home / f"{name}{SUFFIX}")
+                self._files.fs.fsync_dir(self._home)
+            remove_unused(self._files.fs, self._files.root)
         return info
 
     # --- for the writer of versions
@@ -162,17 +163,17 @@ class Encoders:
             for name in ENCODER_NAMES
         }
         if not self._files.has(folder):
-            self._fs.mkdir(stage / folder.name)
+            self._files.fs.mkdir(stage / folder.name)
             for name, file in staged.items():
-                self._fs.link(file, stage / folder.name / file_name(name))
-            self._fs.fsync_dir(stage / folder.name)
-            self._fs.move(stage / folder.name, folder)
+                self._files.fs.link(file, stage / folder.name / file_name(name))
+            self._files.fs.fsync_dir(stage / folder.name)
+            self._files.fs.move(stage / folder.name, folder)
         for name, file in staged.items():
             stored = folder / file_name(name)
-            if hashlib.sha256(self._fs.map(stored).data).hexdigest() == infos[name].sha256:
-                self._fs.link(stored, stage / file.name)
-                self._fs.rename(stage / file.name, file)
-        self._fs.fsync_dir(stage / "version" / ARRAYS)
+            if hashlib.sha256(self._files.fs.map(stored).data).hexdigest() == infos[name].sha256:
+                self._files.fs.link(stored, stage / file.name)
+                self._files.fs.rename(stage / file.name, file)
+        self._files.fs.fsync_dir(stage / "version" / ARRAYS)
 
     def _info(self, name: str) -> EncoderInfo | None:
         data = self._files.read(self._home / f"{name}{SUFFIX}", DOCUMENT_BYTES_MAX)

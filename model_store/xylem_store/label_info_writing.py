@@ -23,7 +23,6 @@ class LabelInfoWriter:
 
     def __init__(self, files: StoreFiles, reader: StoreReader, staging: Staging) -> None:
         self._files = files
-        self._fs = files.fs
         self._reader = reader
         self._staging = staging
 
@@ -37,7 +36,7 @@ class LabelInfoWriter:
         self._reader.require_model(name)
         with self._staging.writing(needed), self._staging.stage() as stage:
             self._staging.require_space(needed)
-            write_file(self._fs, stage / LABEL_INFO, label_info_pieces(info))
+            write_file(self._files.fs, stage / LABEL_INFO, label_info_pieces(info))
             self._replace_label_info(name, stage / LABEL_INFO)
 
     def import_label_info(self, name: str, file: Readable, n_bytes: int, digest: str) -> None:
@@ -53,11 +52,11 @@ class LabelInfoWriter:
         self._reader.require_model(name)
         with self._staging.writing(n_bytes), self._staging.stage() as stage:
             self._staging.require_space(n_bytes + HEADROOM_BYTES)
-            write_file(self._fs, stage / LABEL_INFO, content_of(file, LABEL_INFO, n_bytes))
+            write_file(self._files.fs, stage / LABEL_INFO, content_of(file, LABEL_INFO, n_bytes))
             if file.read(1):
                 raise Corrupt(LABEL_INFO, f"{n_bytes} bytes", "more")
             actual_digest = head_digest(
-                map_label_info(self._fs, stage / LABEL_INFO, LABEL_INFO).head
+                map_label_info(self._files.fs, stage / LABEL_INFO, LABEL_INFO).head
             )
             if actual_digest != digest:
                 raise Corrupt(LABEL_INFO, f"a head of digest {digest}", actual_digest)
@@ -81,8 +80,8 @@ class LabelInfoWriter:
         """
         if not self._files.has(self._files.home(name) / LABEL_INFO):
             return False
-        self._fs.rename(self._files.home(name) / LABEL_INFO, stage / LABEL_INFO)
-        self._fs.fsync_dir(self._files.home(name))
+        self._files.fs.rename(self._files.home(name) / LABEL_INFO, stage / LABEL_INFO)
+        self._files.fs.fsync_dir(self._files.home(name))
         return True
 
     # --- parts
@@ -90,4 +89,4 @@ class LabelInfoWriter:
     def _replace_label_info(self, name: str, staged: Path) -> None:
         with self._staging.locked(name):
             self._reader.require_model(name)
-            self._fs.move(staged, self._files.home(name) / LABEL_INFO)
+            self._files.fs.move(staged, self._files.home(name) / LABEL_INFO)

@@ -113,7 +113,6 @@ class Staging:
 
     def __init__(self, files: StoreFiles) -> None:
         self._files = files
-        self._fs = files.fs
 
     def prepare(self) -> None:
         """Make the store if it does not exist, and check that a version can be staged in it.
@@ -131,7 +130,7 @@ class Staging:
         The directories of living writers stay.
         """
         with self.writing(0):
-            return collect(self._fs, self._files.root)
+            return collect(self._files.fs, self._files.root)
 
     # --- for writers
 
@@ -145,7 +144,7 @@ class Staging:
             self._make_root()
         with contextlib.suppress(StoreUnwritable):
             self.collect()
-        with stage(self._fs, self._files.root) as path:
+        with stage(self._files.fs, self._files.root) as path:
             yield path
 
     def _make_root(self) -> None:
@@ -157,15 +156,15 @@ class Staging:
             )
         if self._files.root.exists() and not self._files.root.is_dir():
             raise StoreUnwritable(f"{self._files.root}: expected a directory, found a file")
-        make_dirs(self._fs, parent, self._files.root.name)
+        make_dirs(self._files.fs, parent, self._files.root.name)
 
     @contextlib.contextmanager
     def locked(self, name: str) -> Iterator[None]:
         """Hold the lock of a model, whose directories are made if they are missing."""
-        home = make_dirs(self._fs, self._files.root, MODELS, name)
+        home = make_dirs(self._files.fs, self._files.root, MODELS, name)
         for part in (VERSIONS, ALIASES):
-            make_dirs(self._fs, home, part)
-        with locked(self._fs, home):
+            make_dirs(self._files.fs, home, part)
+        with locked(self._files.fs, home):
             try:
                 yield
             finally:
@@ -174,12 +173,12 @@ class Staging:
     @contextlib.contextmanager
     def locked_part(self, part: str) -> Iterator[None]:
         """Hold the lock of a part of the store that is no model, which is made if it is missing."""
-        with locked(self._fs, make_dirs(self._fs, self._files.root, part)):
+        with locked(self._files.fs, make_dirs(self._files.fs, self._files.root, part)):
             yield
 
     def require_space(self, needed_bytes: int) -> None:
         """Raise StoreUnwritable if the disk has less space."""
-        free = self._fs.free_bytes(self._files.root)
+        free = self._files.fs.free_bytes(self._files.root)
         if free < needed_bytes:
             raise self._no_space(needed_bytes, free)
 
@@ -208,7 +207,7 @@ class Staging:
             if error.errno in _NO_SPACE:
                 with contextlib.suppress(OSError):
                     raise self._no_space(
-                        needed_bytes, self._fs.free_bytes(self._files.root), error.strerror
+                        needed_bytes, self._files.fs.free_bytes(self._files.root), error.strerror
                     ) from error
             raise StoreUnwritable(
                 f"{self._files.root}: expected to write, found {error}"

@@ -51,7 +51,6 @@ class VersionWriter:
         encoders: Encoders,
     ) -> None:
         self._files = files
-        self._fs = files.fs
         self._reader = reader
         self._staging = staging
         self._aliases = aliases
@@ -77,12 +76,12 @@ class VersionWriter:
         needed = draft.needed_bytes()
         with self._staging.writing(needed), self._staging.stage() as stage:
             self._staging.require_space(needed)
-            self._fs.mkdir(stage / "version")
+            self._files.fs.mkdir(stage / "version")
             manifest = dataclasses.replace(
                 manifest,
-                arrays=write_arrays(self._fs, stage / "version", draft.arrays(), draft.files),
+                arrays=write_arrays(self._files.fs, stage / "version", draft.arrays(), draft.files),
             )
-            self._reader.check(map_version(self._fs, stage / "version", manifest)[0])
+            self._reader.check(map_version(self._files.fs, stage / "version", manifest)[0])
             return self._commit(
                 name, stage, manifest, made_for=made_for_of(draft.extra), latest=latest
             )
@@ -99,22 +98,22 @@ class VersionWriter:
         """
         check_model(name)
         with self._staging.writing(0), self._staging.stage() as stage:
-            self._fs.mkdir(stage / "version")
+            self._files.fs.mkdir(stage / "version")
             info = stage / LABEL_INFO
             manifest = read_archive(
-                self._fs, file, stage / "version", self._staging.require_space, info
+                self._files.fs, file, stage / "version", self._staging.require_space, info
             )
-            model, maps = map_version(self._fs, stage / "version", manifest)
+            model, maps = map_version(self._files.fs, stage / "version", manifest)
             verify_version(model, maps)
             self._reader.check(model)
             has_info = self._files.has(info)
             if has_info:
-                map_label_info(self._fs, info, f"archive: {LABEL_INFO}")
+                map_label_info(self._files.fs, info, f"archive: {LABEL_INFO}")
             manifest = self._commit(name, stage, manifest, latest=latest, cause=cause)
             if has_info:
                 with self._staging.locked(name):
                     if not self._files.has(self._files.home(name) / LABEL_INFO):
-                        self._fs.move(info, self._files.home(name) / LABEL_INFO)
+                        self._files.fs.move(info, self._files.home(name) / LABEL_INFO)
             return manifest
 
     def mirror(
@@ -133,12 +132,14 @@ class VersionWriter:
         """
         check_model(name)
         with self._staging.writing(0), self._staging.stage() as stage:
-            self._fs.mkdir(stage / "version")
-            manifest = read_archive(self._fs, file, stage / "version", self._staging.require_space)
+            self._files.fs.mkdir(stage / "version")
+            manifest = read_archive(
+                self._files.fs, file, stage / "version", self._staging.require_space
+            )
             archive_identity = f"{manifest.model}@{manifest.version} of {manifest.digest}"
             if archive_identity != f"{name}@{version} of {digest}":
                 raise Corrupt("archive", f"{name}@{version} of {digest}", archive_identity)
-            verify_version(*map_version(self._fs, stage / "version", manifest))
+            verify_version(*map_version(self._files.fs, stage / "version", manifest))
             with self._staging.locked(name):
                 if version in self._reader.versions(name):
                     if self._reader.manifest(name, version).digest != digest:
@@ -147,7 +148,7 @@ class VersionWriter:
                         )
                     return manifest
                 self._encoders.share(manifest, stage)
-                write_manifest(self._fs, stage / "version", manifest)
+                write_manifest(self._files.fs, stage / "version", manifest)
                 self._write_version(
                     name,
                     version,
@@ -174,8 +175,8 @@ class VersionWriter:
                     f"{name}@{version}: expected no alias to name it, found {', '.join(users)}"
                 )
             self._keep_last(name, stage)
-            self._fs.rename(self._files.version_path(name, version), stage / "deleted")
-            self._fs.fsync_dir(self._files.home(name) / VERSIONS)
+            self._files.fs.rename(self._files.version_path(name, version), stage / "deleted")
+            self._files.fs.fsync_dir(self._files.home(name) / VERSIONS)
 
     def delete_model(self, name: str, cause: Cause | None = None) -> tuple[int, ...]:
         """Remove a model with its aliases, label info and versions; return the versions' numbers.
@@ -199,8 +200,8 @@ class VersionWriter:
                 ],
             )
             for part in (ALIASES, VERSIONS):
-                self._fs.rename(self._files.home(name) / part, stage / part)
-                self._fs.fsync_dir(self._files.home(name))
+                self._files.fs.rename(self._files.home(name) / part, stage / part)
+                self._files.fs.fsync_dir(self._files.home(name))
         return versions
 
     # --- parts
@@ -233,7 +234,7 @@ class VersionWriter:
                 )
             manifest = dataclasses.replace(manifest, model=name, version=version)
             self._encoders.share(manifest, stage)
-            write_manifest(self._fs, stage / "version", manifest)
+            write_manifest(self._files.fs, stage / "version", manifest)
             self._write_version(
                 name,
                 version,
@@ -275,13 +276,15 @@ class VersionWriter:
             self._aliases.stage_alias(name, stage, move, new_alias)
         elif old_alias.serial == 0:
             self._aliases.replace(name, LATEST, stage, move, new_alias)
-        self._fs.move(stage / "version", self._files.version_path(name, version))
+        self._files.fs.move(stage / "version", self._files.version_path(name, version))
         if moves_later:
             self._aliases.put_alias(name, LATEST, stage, new_alias)
 
     def _keep_last(self, name: str, stage: Path) -> None:
         """Write down the highest number that a version has or had; called under the lock."""
         write_file(
-            self._fs, stage / LAST, [render_sealed({"version": self._reader.last_version(name)})]
+            self._files.fs,
+            stage / LAST,
+            [render_sealed({"version": self._reader.last_version(name)})],
         )
-        self._fs.move(stage / LAST, self._files.home(name) / LAST)
+        self._files.fs.move(stage / LAST, self._files.home(name) / LAST)

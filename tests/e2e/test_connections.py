@@ -315,6 +315,8 @@ def test_the_first_worker_says_at_once_that_the_service_lives(tmp_path: Path) ->
         status, problem = process.ask("POST", PREDICT, BODY)
         assert (status, problem["code"]) == (503, "unavailable")
         assert str(tmp_path) not in problem["detail"]
+        listed = process.ask("GET", "/v1/models")
+        assert (listed[0], listed[1]["detail"]) == (503, problem["detail"])
         (tmp_path / "none").mkdir()
         wait_for(lambda: process.status("/readyz") == 200)
         assert process.terminate() == 0

@@ -6,7 +6,7 @@ import numpy as np
 
 from xylem.engine.kernels.search.call import Answers, Call, Rows, Search
 from xylem.engine.kernels.search.scorer_kernels import scorer_of
-from xylem.engine.kernels.search.workspace import Workspace
+from xylem.engine.kernels.search.workspace import Entries, Workspace
 from xylem_store.compiled.handles import handle_of, set_field
 from xylem_store.ensemble import TreeEnsemble
 from xylem_store.extras import NO_CALIBRATION, NO_RERANK, Rerank
@@ -44,7 +44,7 @@ def make_call(
         search,
         answers,
         work,
-        queues.entries(),
+        Entries(queues.entry_node, queues.entry_row),
         queues,
     )
     handles = [handle_of(struct) for struct in structs]

@@ -98,4 +98,4 @@ class Parts:
 
     def parts(self) -> Iterator[TrainingSet]:
         for first, last in zip(self._bounds, self._bounds[1:], strict=False):
-            yield self._data.cut(first, last)
+            yield TrainingSet(self._data.rows.cut(first, last), self._data.labels.cut(first, last))

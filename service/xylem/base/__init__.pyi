@@ -117,6 +117,7 @@ from .processors import n_processors as n_processors
 from .processors import n_threads as n_threads
 from .progress import OnProgress as OnProgress
 from .progress import no_progress as no_progress
+from .progress import one_step as one_step
 from .repeating import Repeating as Repeating
 from .repeating import succeeded_at as succeeded_at
 from .rows import NO_ROWS as NO_ROWS

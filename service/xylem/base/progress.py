@@ -1,6 +1,7 @@
 """The callback by which long work reports its progress."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 # Called in the caller's thread with the name of a phase, the amount done, and the total.
 #
@@ -10,3 +11,11 @@ OnProgress = Callable[[str, int, int], None]
 
 def no_progress(phase: str, done: int, total: int) -> None:
     """Report nothing."""
+
+
+@contextmanager
+def one_step(on_progress: OnProgress, phase: str) -> Iterator[None]:
+    """Report a phase as 0 of 1 when the block begins, and as 1 of 1 if it ends well."""
+    on_progress(phase, 0, 1)
+    yield
+    on_progress(phase, 1, 1)

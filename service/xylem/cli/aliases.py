@@ -11,7 +11,7 @@ import xylem_store
 from xylem import admin, base, serving
 from xylem.cli.console import print_list, print_result
 from xylem.cli.options import DEFAULT_STORE, LATEST, Json, ModelName, StoreDir, parse_version
-from xylem.cli.places import store_at, user_name
+from xylem.cli.places import user_name
 
 app = Typer(help="Aliases and deletions: a part of `xylem models`.")
 
@@ -26,7 +26,7 @@ Ends = Annotated[bool, Option("--end", help="Only end the present one.")]
 def registry_of(store: Path, database: base.Database | None = None) -> admin.Registry:
     """Return the registry of a store; without a database it uses none."""
 
-    return admin.Registry(store_at(store), database)
+    return admin.Registry(serving.store_of(store), database)
 
 
 def store_to_publish(store: Path, reason: str) -> xylem_store.Store:
@@ -270,7 +270,9 @@ def _version_of(model: str, store: Path) -> tuple[str, int]:
 
     name, reference = parse_version(model)
     parsed = xylem_store.parse_ref(reference)
-    return name, parsed if isinstance(parsed, int) else store_at(store).resolve(name, parsed)
+    return name, parsed if isinstance(parsed, int) else serving.store_of(store).resolve(
+        name, parsed
+    )
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typer import Option
 from xylem import base, serving, thresholds
 from xylem.cli.console import print_facts, print_json, progress
 from xylem.cli.options import RayAddress, in_panel, parse_reference
-from xylem.cli.places import opened_learning, store_at
+from xylem.cli.places import opened_learning
 
 
 @in_panel("Answers in files")
@@ -131,7 +131,7 @@ def step_of(
     limits = base.read_settings().limits
     options = serving.parse_options(query.encode(), limits)
     name, reference = parse_reference(model)
-    model_store = store_at(store)
+    model_store = serving.store_of(store)
     is_tuned = options.threshold == serving.TUNED
     with opened_learning(store, create=False) if is_tuned else nullcontext() as learning:
         served = serving.open_named(model_store, name, reference, learning, is_tuned=is_tuned)

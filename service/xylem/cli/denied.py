@@ -7,12 +7,11 @@ from typing import Annotated
 from typer import Argument, Option, Typer
 
 import xylem_store
-from xylem import admin, datasets, engine
+from xylem import admin, datasets, engine, serving
 from xylem.base import BadParameter
 from xylem.cli.aliases import Reason, cause_of, registry_of
 from xylem.cli.console import print_json, print_line
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
-from xylem.cli.places import store_at
 
 app = Typer(help="Denied labels: a part of `xylem models`.")
 
@@ -73,7 +72,7 @@ def deny(
         raise BadParameter("--allow-again: expected --label, --labels or --under, found none")
     if url is not None and reason:
         raise BadParameter("--reason cannot be used with --url: an object store has no history")
-    model_store = store_at(store)
+    model_store = serving.store_of(store)
     # the version that an alias names in an object store was pushed from here; others may not be
     with_split = url is None
     change: xylem_store.Change | None = None

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 from typer import Argument, Option, Typer
 
 import xylem_store
+from xylem import serving
 from xylem.base import load_extra
 from xylem.cli.console import mebibytes, print_list, print_result, print_summary
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir
-from xylem.cli.places import store_at
 
 app = Typer(
     help="Sentence encoders of the store: what texts mean, as numbers.", no_args_is_help=True
@@ -37,7 +37,7 @@ def add(
 ) -> None:
     """Check a sentence encoder in ONNX, and copy it into the store."""
     arrays, encoder = load_extra("encoder").read_encoder(folder, pooling)
-    info = store_at(store).encoders.add(name, arrays)
+    info = serving.store_of(store).encoders.add(name, arrays)
     print_result(
         json,
         f"encoder {name}: {encoder.dims} numbers a text, pooling {encoder.pooling}, "
@@ -51,7 +51,7 @@ def add(
 @app.command("list")
 def list_encoders(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """List the encoders that have a name."""
-    facts = [_facts(info) for info in store_at(store).encoders.list()]
+    facts = [_facts(info) for info in serving.store_of(store).encoders.list()]
     print_list(
         json,
         {"encoders": facts},
@@ -71,7 +71,7 @@ def list_encoders(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 def show(name: EncoderName, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Show an encoder, after checking its files."""
 
-    encoders = store_at(store).encoders
+    encoders = serving.store_of(store).encoders
     facts = {
         **_facts(encoders.info(name)),
         **xylem_store.read_json_array(encoders.open(name).by_name, "encoder/config"),
@@ -82,7 +82,7 @@ def show(name: EncoderName, store: StoreDir = DEFAULT_STORE, json: Json = False)
 @app.command()
 def remove(name: EncoderName, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Remove the name of an encoder, and its files unless a version has them."""
-    info = store_at(store).encoders.remove(name)
+    info = serving.store_of(store).encoders.remove(name)
     print_result(
         json, f"encoder {name} is removed; versions that have it: {info.n_versions}", **_facts(info)
     )

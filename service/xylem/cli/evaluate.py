@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 from typer import Argument, Option
 
 import xylem_store
-from xylem import serving, thresholds, workflows
+from xylem import evaluation, serving, thresholds, workflows
 from xylem.base import BadParameter, load_extra, n_threads, opened_database
 from xylem.cli.console import print_facts, print_json, print_line, print_table, progress
 from xylem.cli.options import (
@@ -21,7 +21,7 @@ from xylem.cli.options import (
     grouped,
     parse_reference,
 )
-from xylem.cli.places import open_model, store_at
+from xylem.cli.places import open_model
 
 
 class ReportFiles(NamedTuple):
@@ -79,11 +79,9 @@ def evaluate(
     training rows. With --trees, scores are means over the first trees. If the model has label info,
     near misses are labels that are not true, but directly above or below a true one, or beside it.
     """
-    from xylem.evaluation import empty_convention
-
     columns = table.columns(data)
     per_label, report = files
-    empty = empty_convention(empty_labels, "--empty-labels")
+    empty = evaluation.empty_convention(empty_labels, "--empty-labels")
     opened_model = open_model(store, model)
     version = opened_model.manifest.full_name
     if trees is not None:
@@ -96,10 +94,10 @@ def evaluate(
         charts = load_extra("report")
         charts.make_directory(report)
     tuned = tuned_of(store, opened_model)
-    served = serving.open_named(store_at(store), *parse_reference(model))
+    served = serving.open_named(serving.store_of(store), *parse_reference(model))
     facts = served.info.current
     with progress(json) as show:
-        evaluation = workflows.evaluate_rows(
+        result = workflows.evaluate_rows(
             opened_model,
             workflows.read_labelled(opened_model, data, show, columns),
             n_threads(threads),
@@ -113,20 +111,18 @@ def evaluate(
         )
     paths: dict[str, str] = {}
     if per_label is not None:
-        workflows.write_label_table(
-            per_label, workflows.label_lines(opened_model.labels, evaluation)
-        )
+        workflows.write_label_table(per_label, workflows.label_lines(opened_model.labels, result))
         paths["per_label"] = str(per_label)
     if charts is not None:
         paths["report"] = str(
             charts.write_page(
-                report, charts.PageSubject(version, data.name, opened_model.labels), evaluation
+                report, charts.PageSubject(version, data.name, opened_model.labels), result
             )
         )
     if json:
-        print_json({**evaluation.report, **({} if trees is None else {"trees": trees}), **paths})
+        print_json({**result.report, **({} if trees is None else {"trees": trees}), **paths})
         return
-    _print_report(f"{version} on {data}", evaluation.report)
+    _print_report(f"{version} on {data}", result.report)
     for file in paths.values():
         print_line(f"{file} written")
 
@@ -230,11 +226,9 @@ def compare(
     a paired randomisation test. Labels are matched by name; macro-F is compared if both versions
     are tuned.
     """
-    from xylem.evaluation import empty_convention
-
     request = workflows.CompareRequest(
         data=data,
-        empty=empty_convention(empty_labels, "--empty-labels"),
+        empty=evaluation.empty_convention(empty_labels, "--empty-labels"),
         resamples=resamples,
         seed=seed,
         threads=n_threads(threads),

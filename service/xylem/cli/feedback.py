@@ -31,7 +31,6 @@ from xylem.cli.places import (
     opened_learning,
     opened_place,
     read_key,
-    store_at,
 )
 
 
@@ -211,7 +210,9 @@ def delete_rows(
 
 def _local_rows(database: base.Database, settings: base.Settings) -> serving.StoredRows:
     return serving.StoredRows(
-        store_at(settings.store), thresholds.FeedbackRows(database, settings), settings.limits
+        serving.store_of(settings.store),
+        thresholds.FeedbackRows(database, settings),
+        settings.limits,
     )
 
 
@@ -313,7 +314,7 @@ def _to_database(model: str, store: Path, limits: base.Limits) -> Iterator[Send]
     with opened_learning(store, create=True) as learning, asyncio.Runner() as runner:
         assert learning is not None
         served = serving.open_version(opened_model, learning)
-        home = store_at(store)
+        home = serving.store_of(store)
 
         @lru_cache(VERSIONS_MAX)
         def opened_version(name: str, ref: str) -> serving.ServedVersion:

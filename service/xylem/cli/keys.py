@@ -9,10 +9,10 @@ from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Context, Option, Typer, echo
 
-from xylem import base
+from xylem import base, serving
 from xylem.cli.console import cell, print_json, print_line, print_list, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, StoreDir, grouped
-from xylem.cli.places import Place, opened_place, store_at, user_name
+from xylem.cli.places import Place, opened_place, user_name
 
 app = Typer(help="Keys of the service: who may predict, send feedback, read metrics, administer.")
 
@@ -28,6 +28,11 @@ Lifetime = Annotated[
     ),
 ]
 
+_LIMITS = {
+    "requests_per_second": "requests/s",
+    "rows_per_second": "rows/s",
+    "in_flight": "in flight",
+}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 
@@ -113,9 +118,17 @@ def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     print_list(
         json,
         {"keys": key_facts},
-        (database_name, columns, [[key[name] for name in columns] for key in key_facts]),
+        (
+            database_name,
+            (*columns, "limits"),
+            [[*(key[name] for name in columns), _limits_of(key)] for key in key_facts],
+        ),
         "No keys. Make one: xylem keys create NAME --scope predict",
     )
+
+
+def _limits_of(key: dict[str, Any]) -> list[str]:
+    return [f"{key[name]:g} {unit}" for name, unit in _LIMITS.items() if key[name] is not None]
 
 
 @grouped
@@ -195,7 +208,7 @@ def seconds_of(option: str, text: str | None) -> float | None:
 
 
 def _models_of(store: Path) -> list[str]:
-    return [info.name for info in store_at(store).models()]
+    return [info.name for info in serving.store_of(store).models()]
 
 
 def _note(database: "base.Database", action: str, target: str) -> None:

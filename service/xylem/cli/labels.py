@@ -18,7 +18,7 @@ from xylem.cli.console import (
     print_table,
 )
 from xylem.cli.options import DEFAULT_STORE, Json, Model, ModelName, StoreDir
-from xylem.cli.places import open_model, store_at
+from xylem.cli.places import open_model
 
 app = Typer(help="Labels of a version: a part of `xylem models`.")
 
@@ -87,7 +87,7 @@ def label_info(
     Label info belongs to the model and all its versions. Running servers follow without a restart.
     """
 
-    model_store = store_at(store)
+    model_store = serving.store_of(store)
     if remove:
         if file is not None:
             raise BadParameter("--remove cannot be used with FILE")
@@ -149,7 +149,7 @@ def explain(
         opened_model.labels,
         [label],
         lambda _: "--label",
-        store_at(store).label_info(opened_model.manifest.model),
+        serving.store_of(store).label_info(opened_model.manifest.model),
     )
     explanation = serving.label_features(opened_model, int(ids[0]), top)
     if json:

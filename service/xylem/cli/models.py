@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from typer import Argument, Option, Typer
 
 import xylem_store
+from xylem import serving
 from xylem.base import BadInput, BadParameter, load_extra, unfinished
 from xylem.cli.aliases import describe_split, store_to_publish
 from xylem.cli.console import (
@@ -25,7 +26,6 @@ from xylem.cli.console import (
 )
 from xylem.cli.denied import describe_denial
 from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
-from xylem.cli.places import store_at
 
 app = Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ app = Typer(help="The store: its models, their versions and aliases.", no_args_i
 @app.command("list")
 def list_models(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """List the models with their versions and aliases."""
-    models = store_at(store).models()
+    models = serving.store_of(store).models()
     print_list(
         json,
         {"models": list(map(_listed, models))},
@@ -90,7 +90,7 @@ def manifest_facts(manifest: "xylem_store.Manifest") -> dict[str, Any]:
 def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Show what a version is, and where it comes from."""
 
-    model_store = store_at(store)
+    model_store = serving.store_of(store)
     name, reference = parse_reference(model)
     manifest = model_store.manifest(name, model_store.resolve(name, reference))
     facts = manifest_facts(manifest)
@@ -125,7 +125,7 @@ def draw(
     """Draw a version's report: criteria and error against splits, or the features of each depth."""
 
     charts = load_extra("report")
-    model_store = store_at(store)
+    model_store = serving.store_of(store)
     name, reference = parse_reference(model)
     version = model_store.resolve(name, reference)
     files = [
@@ -180,7 +180,7 @@ def _print_lines(title: str, key: str, lines: list[dict[str, float]]) -> None:
 @app.command()
 def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Check every checksum and every invariant of a version, and open it as a server does."""
-    model_store = store_at(store)
+    model_store = serving.store_of(store)
     name, reference = parse_reference(model)
     version = model_store.resolve(name, reference)
     model_store.verify(name, version)
@@ -193,7 +193,7 @@ def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 
     Versions, and publications that are under way, are not touched.
     """
-    removed = [str(path) for path in store_at(store).collect()]
+    removed = [str(path) for path in serving.store_of(store).collect()]
     print_result(
         json,
         f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}",
@@ -209,7 +209,7 @@ def export_model(
     json: Json = False,
 ) -> None:
     """Write a version as one tar file, and the model's label info with it."""
-    model_store = store_at(store)
+    model_store = serving.store_of(store)
     name, reference = parse_reference(model)
     version = model_store.resolve(name, reference)
     if file.is_dir() or not file.parent.is_dir():

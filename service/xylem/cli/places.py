@@ -38,15 +38,9 @@ class Place(NamedTuple):
     ] = None
 
 
-def store_at(path: Path) -> "xylem_store.Store":
-    """Return the store of a directory, which need not exist."""
-
-    return serving.store_of(path)
-
-
 def open_model(store: Path, model: str) -> "xylem_store.Model":
     """Return the opened version for NAME[@VERSION]. Raises BadParameter, StoreError."""
-    return store_at(store).open(*parse_reference(model))
+    return serving.store_of(store).open(*parse_reference(model))
 
 
 def read_key(file: Path | None) -> str | None:

@@ -50,7 +50,6 @@ from xylem.cli.places import (
     opened_learning,
     read_key,
     refuse_beside_url,
-    store_at,
 )
 from xylem.serving import STDIN, Source, blocks_of, in_order, opened, source_of
 
@@ -389,7 +388,7 @@ def _by_store(
     is_tuned = options.threshold == serving.TUNED
     with opened_learning(store, create=False) as learning:
         served = serving.open_named(
-            store_at(store), *parse_reference(model), learning, is_tuned=is_tuned
+            serving.store_of(store), *parse_reference(model), learning, is_tuned=is_tuned
         )
         if learning is not None and learning.follower.fault and not is_tuned:
             complain(
@@ -494,7 +493,7 @@ def score(
     limits = base.read_settings().limits
     answer = partial(
         serving.score_block,
-        served=serving.open_named(store_at(store), *parse_reference(model)),
+        served=serving.open_named(serving.store_of(store), *parse_reference(model)),
         limits=limits,
     )
     answers = partial(
@@ -516,7 +515,7 @@ def score(
 
 def _columns_for(store: Path, model: str, columns: TableColumns) -> TableColumns:
     """Return how rows are read for a version: its fields need not be named. Raises BadParameter."""
-    model_store = store_at(store)
+    model_store = serving.store_of(store)
     name, reference = parse_reference(model)
     return columns.for_version(
         TextFields.of_options(

@@ -6,12 +6,11 @@ from typing import Annotated
 from typer import Argument, Option, Typer
 
 import xylem_store
-from xylem import admin
+from xylem import admin, serving
 from xylem.base import BadInput, BadParameter
 from xylem.cli.aliases import describe_split, fraction_of
 from xylem.cli.console import mebibytes, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
-from xylem.cli.places import store_at
 
 app = Typer(help="Object stores: a part of `xylem models`.")
 
@@ -45,7 +44,7 @@ def push(
     that the aliases deny here are denied there too.
     """
 
-    model_store = store_at(store)
+    model_store = serving.store_of(store)
     remote = admin.RemoteStore(url)
     name, reference = parse_reference(model)
     version = model_store.resolve(name, reference)
@@ -96,7 +95,7 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
 
     remote = admin.RemoteStore(url)
     name, reference = parse_reference(model)
-    model_store = store_at(store)
+    model_store = serving.store_of(store)
     number = (
         int(reference) if reference.isdecimal() else alias_there(remote, name, reference).version
     )

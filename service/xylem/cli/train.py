@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from typer import Argument, Option, echo
 
-from xylem import datasets, trainers, workflows
+import xylem_store
+from xylem import datasets, thresholds, trainers, workflows
 from xylem.base import file_path, n_threads, opened_database, ready_database
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import mebibytes, print_facts, print_json, print_summary, progress
@@ -30,9 +31,6 @@ from xylem.cli.options import (
 
 if TYPE_CHECKING:
     from xylem.base import DirectOptions
-    from xylem.thresholds import ThresholdDatabase
-    from xylem.workflows import TrainReport
-    from xylem_store import Store
 else:
     DirectOptions = OptionsOf("xylem.base", "DirectOptions")
 
@@ -134,7 +132,7 @@ def train(
     print_report(report, store, json)
 
 
-def print_report(report: TrainReport, store: Path, json: bool) -> None:
+def print_report(report: workflows.TrainReport, store: Path, json: bool) -> None:
     """Print what was published, with the warnings about it."""
     for warning in report.warnings or ():
         echo(f"xylem: warning: {warning}", err=True)
@@ -146,36 +144,36 @@ def print_report(report: TrainReport, store: Path, json: bool) -> None:
     )
 
 
-def make_latest(store: Store, report: TrainReport) -> None:
+def make_latest(store: xylem_store.Store, report: workflows.TrainReport) -> None:
     """Give a version the thresholds of the version that it continues; then let `latest` name it.
 
     The thresholds are copied if they fit. Until then the new version is published but has no alias,
     as with jobs, so that no request is answered without the thresholds.
     """
-    from xylem.thresholds import ThresholdDatabase
-
     with opened_database(store.root) as database:
-        workflows.carry_thresholds(store, report.model, report.version, ThresholdDatabase(database))
+        workflows.carry_thresholds(
+            store, report.model, report.version, thresholds.ThresholdDatabase(database)
+        )
     store.promote(report.model, report.version)
 
 
 @contextmanager
-def _threshold_database(store: Store, thresholds: str | None) -> Iterator[ThresholdDatabase | None]:
-    """Yield the database for thresholds, None if none are tuned.
+def _threshold_database(
+    store: xylem_store.Store, method: str | None
+) -> Iterator[thresholds.ThresholdDatabase | None]:
+    """Yield the database for thresholds, None if no method tunes them.
 
     It must be usable before the training begins.
     """
-    if thresholds is None:
+    if method is None:
         yield None
         return
-    from xylem.thresholds import ThresholdDatabase
-
     store.prepare()  # the database may be beside it
     with ready_database(store.root) as database:
-        yield ThresholdDatabase(database)
+        yield thresholds.ThresholdDatabase(database)
 
 
-def _facts_of(report: TrainReport) -> dict[str, object]:
+def _facts_of(report: workflows.TrainReport) -> dict[str, object]:
     facts: dict[str, object] = {
         "trainer": report.trainer,
         "training": f"{report.train_seconds:.1f} s",

@@ -86,7 +86,6 @@ class DataFiles(DataFile):
         return RowPlace(line, "" if self.kind == ".svm" else self._files[index].path.name)
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the decompressed bytes of all files."""
         for file in self.files():
             yield from file.blocks()
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from xylem.engine.answering import NO_COSTS, empty_answers
 from xylem.engine.kernels.search.call import Answers, Call, Rows, Search
 from xylem.engine.kernels.search.scorer_kernels import scorer_of
-from xylem.engine.kernels.search.workspace import Workspace, make_workspace
+from xylem.engine.kernels.search.workspace import Entries, Workspace, make_workspace
 from xylem_store import (
     I64,
     U8,
@@ -47,7 +47,7 @@ class Need(NamedTuple):
 
 # Makes the buffers that only one traversal uses, large enough for a Need.
 #
-# They are a struct with a method `entries()`.
+# They are a struct with `entry_node` and `entry_row`, the entries that the scorer is called for.
 MakeBuffers: TypeAlias = Callable[[Need], Any]
 
 
@@ -148,7 +148,7 @@ class BufferPool(Uncopyable):
             search_at,
             answers_at,
             work_at,
-            handle_of(traversal_buffers.entries()),
+            handle_of(Entries(traversal_buffers.entry_node, traversal_buffers.entry_row)),
             buffers_at,
         )
         return Buffers(

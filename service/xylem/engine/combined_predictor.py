@@ -105,10 +105,9 @@ class CombinedPredictor(LabelSearcher):
                 )
             )
         first = len(MEMBER_FEATURES) * len(self.members)
-        n_named = self._parts.proposing.name_features
+        last = first + self._parts.proposing.name_features
         return CombinedExplanation(
-            members,
-            label_features is not None and bool(label_features[first : first + n_named].any()),
+            members, label_features is not None and bool(label_features[first:last].any())
         )
 
     @property
@@ -119,9 +118,9 @@ class CombinedPredictor(LabelSearcher):
         """Return a bound on the children that the members score for a row and level, plus the
         number of candidates.
         """
-        width = self._parts.proposing.beam_width
-        children = sum(member.children_scored(width) for member in self.members)
-        return children + len(self.members) * self._parts.proposing.candidates
+        proposing = self._parts.proposing
+        children = sum(member.children_scored(proposing.beam_width) for member in self.members)
+        return children + len(self.members) * proposing.candidates
 
     def warm_up(self) -> None:
         for member in self.members:

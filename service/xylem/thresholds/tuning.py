@@ -17,6 +17,7 @@ from xylem.base import (
     OnProgress,
     SparseRows,
     TableColumns,
+    one_step,
     writeable,
 )
 from xylem.engine import Searcher, make_predictor, predict_all, predict_parts
@@ -333,21 +334,18 @@ class _Task(NamedTuple):
                 else self._find(method, estimates, truth, bounds)
             )
 
-        self.on_progress("kappa", 0, 1)
-        best = choose_kappa(
-            self.estimates, self.valid.labels, self.bounds, find, self.request.empty
-        )
-        self.on_progress("kappa", 1, 1)
-        return best
+        with one_step(self.on_progress, "kappa"):
+            return choose_kappa(
+                self.estimates, self.valid.labels, self.bounds, find, self.request.empty
+            )
 
     def tuned(self, method: Method) -> Tuned:
         """Return the thresholds that a method finds."""
         estimates = self.estimates
         truth = self.valid.labels
         if method == "ofo":
-            self.on_progress("start values", 0, 1)
-            start = self._start(estimates, truth, self.bounds)
-            self.on_progress("start values", 1, 1)
+            with one_step(self.on_progress, "start values"):
+                start = self._start(estimates, truth, self.bounds)
             counted = self.label_counts, self.n_training_rows
             begun = Tuned.begin(
                 self.request.objective,
@@ -356,9 +354,8 @@ class _Task(NamedTuple):
                 lower_bounds(*counted, truth.n_labels),
             )
             return learn(self.predictor, self.valid.rows, truth, begun, *counted, self.on_progress)
-        self.on_progress(method, 0, 1)
-        thresholds = self._find(method, estimates, truth, self.bounds)
-        self.on_progress(method, 1, 1)
+        with one_step(self.on_progress, method):
+            thresholds = self._find(method, estimates, truth, self.bounds)
         return Tuned(
             method,
             self.request.empty,

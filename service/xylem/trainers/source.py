@@ -64,10 +64,6 @@ class TrainingSet(NamedTuple):
             LabelRows.join([part.labels for part in parts]),
         )
 
-    def cut(self, first: int, last: int) -> TrainingSet:
-        """Return rows first .. last - 1, as views where possible."""
-        return TrainingSet(self.rows.cut(first, last), self.labels.cut(first, last))
-
     def take(self, chosen: NDArray[Any]) -> TrainingSet:
         """Return the rows at these positions, in their order."""
         return TrainingSet(self.rows.take(chosen), self.labels.take(chosen))

@@ -26,6 +26,7 @@ from xylem.base import (
     TextFields,
     no_progress,
     offsets,
+    one_step,
 )
 from xylem.datasets import read_dataset, renumbered
 from xylem.engine import CombinedPredictor, make_predictor
@@ -140,11 +141,10 @@ def combine_and_publish(
     draft = replace(
         draft, extra={**draft.extra, **origin_arrays(origin, request.made_for)}, files=files
     )
-    on_progress("publish", 0, 1)
-    manifest = store.publish(model, draft, latest=request.latest)
-    if info is not None:
-        store.put_label_info(model, info)
-    on_progress("publish", 1, 1)
+    with one_step(on_progress, "publish"):
+        manifest = store.publish(model, draft, latest=request.latest)
+        if info is not None:
+            store.put_label_info(model, info)
     return {
         "model": model,
         "version": manifest.version,
@@ -271,9 +271,8 @@ def combine_dataset(
         beams = folded.beams
         dataset = dataset.take(folded.rows)
     trial = parts.unranked(request.seed)
-    on_progress("features", 0, 1)
-    labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
-    on_progress("features", 1, 1)
+    with one_step(on_progress, "features"):
+        labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
     if request.beam_width is None:
         beams = beams or measure_beams(parts, labelled, kind, request.seed, on_progress)
         parts = with_beam(parts, beams[-1].beam_width)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import BadData, BadParameter, OnProgress, no_progress
+from xylem.base import BadData, BadParameter, OnProgress, no_progress, one_step
 from xylem.engine import members_of
 from xylem.vocabulary.combined import CombinedParts
 from xylem.vocabulary.concepts import Concepts, read_concepts
@@ -106,11 +106,10 @@ def set_vocabulary(
     parameters = manifest.trainer.parameters
     key_kind = request.key_kind or str(parameters.get("by", URI))
     language = request.language or str(parameters.get("language") or "") or None
-    on_progress("read", 0, 1)
-    options: dict[str, Any] = {"first_name": request.first_name, "added": request.added}
-    concepts = read_concepts(request.file, language, key_kind, **options)
-    info = read_label_info(request.file, key_kind, language, **options)
-    on_progress("read", 1, 1)
+    with one_step(on_progress, "read"):
+        options: dict[str, Any] = {"first_name": request.first_name, "added": request.added}
+        concepts = read_concepts(request.file, language, key_kind, **options)
+        info = read_label_info(request.file, key_kind, language, **options)
     draft = _with_concepts(model, concepts)
     labels = set(all_names(draft.labels))
     old_labels = set(all_names(model.labels))
@@ -136,10 +135,9 @@ def set_vocabulary(
         extra={**draft.extra, **origin_arrays(origin, request.made_for)},
         files=store.files_of(model, draft.extra),
     )
-    on_progress("publish", 0, 1)
-    store.put_label_info(name, info)
-    published = store.publish(name, draft, latest=request.latest)
-    on_progress("publish", 1, 1)
+    with one_step(on_progress, "publish"):
+        store.put_label_info(name, info)
+        published = store.publish(name, draft, latest=request.latest)
     return NewVocabulary(
         model=name,
         version=published.version,

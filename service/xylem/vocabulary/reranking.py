@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base import BadParameter, Dataset, OnProgress
+from xylem.base import BadParameter, Dataset, OnProgress, one_step
 from xylem.vocabulary.combined import CombinedParts, combined_parts
 from xylem.vocabulary.folds import PartTrainer, candidates_by_folds
 from xylem.vocabulary.near_rows import check_rerank, near_of
@@ -59,21 +59,20 @@ def rerank(
         on_progress=on_progress,
     )
     joined = folded.candidates
-    on_progress("rerank", 0, 1)
-    member = precisions(joined, -joined.features[:, 1].astype(np.float64))
-    report = gain_of(
-        member, precisions(joined, rank_by_folds("boosted", joined, seed)), len(joined.ptr) - 1
-    )
-    if report["kept"]:
-        combined = _parts(model_of(draft), dataset, seed).draft(
-            fit_ranker("boosted", joined, np.arange(len(joined.ptr) - 1), seed), draft.seed, {}
+    with one_step(on_progress, "rerank"):
+        member = precisions(joined, -joined.features[:, 1].astype(np.float64))
+        report = gain_of(
+            member, precisions(joined, rank_by_folds("boosted", joined, seed)), len(joined.ptr) - 1
         )
-        parameters: dict[str, Any] = {
-            **combined.trainer.parameters,
-            "members": [draft.trainer.name],
-        }
-        draft = replace(combined, trainer=TrainerInfo(combined.trainer.name, parameters))
-    on_progress("rerank", 1, 1)
+        if report["kept"]:
+            combined = _parts(model_of(draft), dataset, seed).draft(
+                fit_ranker("boosted", joined, np.arange(len(joined.ptr) - 1), seed), draft.seed, {}
+            )
+            parameters: dict[str, Any] = {
+                **combined.trainer.parameters,
+                "members": [draft.trainer.name],
+            }
+            draft = replace(combined, trainer=TrainerInfo(combined.trainer.name, parameters))
     return draft, report
 
 

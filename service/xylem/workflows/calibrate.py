@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, OnProgress, TableColumns, no_progress
+from xylem.base import (
+    DEFAULT_COLUMNS,
+    BadData,
+    BadParameter,
+    OnProgress,
+    TableColumns,
+    no_progress,
+    one_step,
+)
 from xylem.engine import PredictOptions, make_predictor
 from xylem.evaluation import (
     Labelled,
@@ -109,35 +117,34 @@ def fit_to_rows(
     if n_rows < ROWS_MIN:
         raise BadData(f"calibrate: expected at least {ROWS_MIN} rows, found {n_rows}")
     uncalibrated = replace(model, arrays=_without_calibration(model.arrays))
-    on_progress("fit", 0, 1)
-    predictions = make_predictor(uncalibrated).predict(
-        labelled.rows, PredictOptions(top_r=FITTED_TOP_R), threads
-    )
-    are_true = mark_true(PredictedRows(predictions.ptr, predictions.labels), labelled.labels)
-    if not are_true.any():
-        raise BadData(
-            f"calibrate: expected rows of which a prediction is true, found none in {n_rows} rows"
+    with one_step(on_progress, "fit"):
+        predictions = make_predictor(uncalibrated).predict(
+            labelled.rows, PredictOptions(top_r=FITTED_TOP_R), threads
         )
-    is_listed = ranks_of(predictions.ptr) < TOP_R
-    in_half = np.zeros(n_rows, np.bool_)
-    in_half[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
-    in_half = in_half[rows_of(predictions.ptr)]
-    cross_fitted = predictions.scores.copy()
-    for fitted in (in_half, ~in_half):
-        if fitted.any():
-            cross_fitted[~fitted] = apply_calibration(
-                fit_calibration(predictions.scores[fitted], are_true[fitted]),
-                predictions.scores[~fitted],
+        are_true = mark_true(PredictedRows(predictions.ptr, predictions.labels), labelled.labels)
+        if not are_true.any():
+            raise BadData(
+                "calibrate: expected rows of which a prediction is true, found none in "
+                f"{n_rows} rows"
             )
-    fit = CalibrationFit(
-        fit_calibration(predictions.scores, are_true),
-        source,
-        len(predictions.labels),
-        reliability(predictions.scores[is_listed], are_true[is_listed]),
-        reliability(cross_fitted[is_listed], are_true[is_listed]),
-    )
-    on_progress("fit", 1, 1)
-    return fit
+        is_listed = ranks_of(predictions.ptr) < TOP_R
+        in_half = np.zeros(n_rows, np.bool_)
+        in_half[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
+        in_half = in_half[rows_of(predictions.ptr)]
+        cross_fitted = predictions.scores.copy()
+        for fitted in (in_half, ~in_half):
+            if fitted.any():
+                cross_fitted[~fitted] = apply_calibration(
+                    fit_calibration(predictions.scores[fitted], are_true[fitted]),
+                    predictions.scores[~fitted],
+                )
+        return CalibrationFit(
+            fit_calibration(predictions.scores, are_true),
+            source,
+            len(predictions.labels),
+            reliability(predictions.scores[is_listed], are_true[is_listed]),
+            reliability(cross_fitted[is_listed], are_true[is_listed]),
+        )
 
 
 def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any]) -> Draft:
@@ -188,10 +195,9 @@ def calibrate_and_publish(
     refuse_link(model)
     fit = fit_to_rows(model, read_labelled(model, data, on_progress, columns), threads, on_progress)
     origin = {"parent": parent_of(model.manifest), FEEDBACK: learnt_feedback(model.arrays)}
-    on_progress("publish", 0, 1)
-    draft = calibrated_draft(draft_of(model), fit, origin)
-    published = store.publish(name, replace(draft, files=store.files_of(model, draft.arrays())))
-    on_progress("publish", 1, 1)
+    with one_step(on_progress, "publish"):
+        draft = calibrated_draft(draft_of(model), fit, origin)
+        published = store.publish(name, replace(draft, files=store.files_of(model, draft.arrays())))
     return {
         "model": name,
         "version": published.version,

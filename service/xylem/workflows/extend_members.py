@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from xylem.base import BadParameter, Crew, OnProgress
+from xylem.base import BadParameter, Crew, OnProgress, one_step
 from xylem.engine import members_of
 from xylem.vocabulary import with_members
 from xylem.workflows.evaluate import valid_figures
@@ -90,9 +90,8 @@ def extend_members(
         extra={**draft.extra, **origin_arrays(origin_of(base, request), request.made_for)},
         files=store.files_of(base, draft.extra),
     )
-    on_progress("publish", 0, 1)
-    published = store.publish(name, draft, latest=request.latest)
-    on_progress("publish", 1, 1)
+    with one_step(on_progress, "publish"):
+        published = store.publish(name, draft, latest=request.latest)
     return TrainReport(
         model=name,
         version=published.version,

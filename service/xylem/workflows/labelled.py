@@ -13,6 +13,7 @@ from xylem.base import (
     Dataset,
     OnProgress,
     TableColumns,
+    one_step,
 )
 from xylem.datasets import WORKFLOW_FINDINGS, read_dataset, read_texts
 from xylem.engine import ContextFeaturizer, Featurizer
@@ -52,12 +53,11 @@ def read_labelled_with(
         columns=columns.for_version(featurizer.fields),
         on_progress=partial(on_progress, "read"),
     )
-    on_progress("features", 0, 1)
-    try:
-        labelled = labelled_dataset(with_vectors(dataset), featurizer)
-    except BadInstance as error:
-        raise BadData(f"{data}: {error}") from None
-    on_progress("features", 1, 1)
+    with one_step(on_progress, "features"):
+        try:
+            labelled = labelled_dataset(with_vectors(dataset), featurizer)
+        except BadInstance as error:
+            raise BadData(f"{data}: {error}") from None
     return labelled
 
 

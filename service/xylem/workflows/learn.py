@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import BadData, Crew, Dataset, OnProgress, SparseRows, no_progress
+from xylem.base import BadData, Crew, Dataset, OnProgress, SparseRows, no_progress, one_step
 from xylem.datasets import renumbered
 from xylem.engine import PredictOptions, make_predictor
 from xylem.evaluation import (
@@ -213,30 +213,32 @@ def _alone(store: Store, model: str) -> Iterator[None]:
 
 
 def read_rows(work: LearnWork) -> LearnWork:
-    """Read the rows, and hold a tenth of the documents out; encode all texts once for all steps."""
+    """Read the rows, and hold a tenth of the documents out."""
     request = work.request
     rows = read_learning_rows(
         request.recipe, request.files, request.feedback, work.on_progress, request.examples
     )
-    encoder = None
-    if work.chosen.encoder is not None:
-        encoder = work.chosen.encoder.workspace()
-        for part in filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections)):
-            vectors = with_vectors(
-                dataset_of(part),
-                work.chosen.encoder,
-                Crew(request.threads),
-                work.on_progress,
-                work.store,
-            ).vectors
-            encoder.vectors.update(zip((row.text for row in part), np.array(vectors), strict=True))
     return replace(
-        work,
-        encoder=encoder,
-        rows=rows,
-        dataset=dataset_of(rows.documents),
-        report={"sources": rows.sources},
+        work, rows=rows, dataset=dataset_of(rows.documents), report={"sources": rows.sources}
     )
+
+
+def encode_texts(work: LearnWork) -> LearnWork:
+    """Encode all texts once for the steps that follow, if an encoder makes vectors."""
+    if work.chosen.encoder is None:
+        return work
+    rows = work.rows
+    encoder = work.chosen.encoder.workspace()
+    for part in filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections)):
+        vectors = with_vectors(
+            dataset_of(part),
+            work.chosen.encoder,
+            Crew(work.request.threads),
+            work.on_progress,
+            work.store,
+        ).vectors
+        encoder.vectors.update(zip((row.text for row in part), np.array(vectors), strict=True))
+    return replace(work, encoder=encoder)
 
 
 def fit_members_and_ranker(work: LearnWork) -> LearnWork:
@@ -455,7 +457,6 @@ def decide(work: LearnWork) -> LearnWork:
 def publish(work: LearnWork) -> LearnWork:
     """Publish the draft with its report and recipe; `latest` stays, unless it is the first one."""
     request = work.request
-    work.on_progress("publish", 0, 1)
     origin = {
         "parent": parent_in(work.store, work.model),
         "job": request.job,
@@ -471,8 +472,8 @@ def publish(work: LearnWork) -> LearnWork:
             **origin_arrays(origin, request.job),
         },
     )
-    manifest = work.store.publish(work.model, draft, latest=False)
-    work.on_progress("publish", 1, 1)
+    with one_step(work.on_progress, "publish"):
+        manifest = work.store.publish(work.model, draft, latest=False)
     return replace(work, manifest=manifest)
 
 
@@ -481,7 +482,10 @@ def recall(work: LearnWork) -> LearnWork:
 
     That try has ended before the job was told so. It may have moved `latest` already.
     """
-    report = read_report(work.store.open(work.model, work.manifest.version).arrays)["learning"]
+    arrays = work.store.open(work.model, work.manifest.version).arrays
+    # a report of an older release lacks the baseline, which is the parent of the version
+    parent = read_origin(arrays).get("parent") or {}
+    report = {"baseline": parent.get("version"), **read_report(arrays)["learning"]}
     present = work.store.alias(work.model, LATEST).version
     old = work.store.open(work.model, present) if present == report["baseline"] else None
     return replace(work, report=report, old=old)
@@ -552,6 +556,7 @@ LAST_STEPS = (read_rows, recall, tune_thresholds, promote)
 # The steps of a run, in their order.
 STEPS = (
     read_rows,
+    encode_texts,
     fit_members_and_ranker,
     measure,
     decide,

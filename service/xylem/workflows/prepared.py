@@ -12,6 +12,7 @@ from xylem.base import (
     DataReport,
     Dataset,
     OnProgress,
+    one_step,
 )
 from xylem.datasets import STDIN, DataStream, renumbered
 from xylem.engine import (
@@ -172,9 +173,8 @@ def prepare_in_memory(
     if context is not None:
         source = TextSource(request.data, context, on_progress)
         featurizer = source.featurizer  # this takes a first pass
-        on_progress("features", 0, 1)
-        windows = TrainingSet.join(list(source.parts()))
-        on_progress("features", 1, 1)
+        with one_step(on_progress, "features"):
+            windows = TrainingSet.join(list(source.parts()))
         return PreparedRows(windows, source.names, featurizer, source.data_info)
     dataset = request.read(on_progress)
     if chosen.encoder is not None and dataset.fields.unweighted is None:
@@ -199,16 +199,15 @@ def prepare_dataset(
         dataset, weighting = choose_field_weight(dataset, parameters, seed, crew, on_progress)
     if chosen.encoder is not None and dataset.vectors is None:
         dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, None)
-    on_progress("features", 0, 1)
-    vectors = _vector_parameters(chosen, has_vectors=dataset.vectors is not None)
-    if isinstance(parameters, AutoParameters):
-        parameters, choice = choose_features(dataset, parameters, seed, crew, on_progress)
-    if vectors is not None and vectors.weight == "auto":
-        vectors, choice = choose_weight(
-            dataset, parameters, vectors, choice, seed, crew, on_progress
-        )
-    featurizer, rows = fit_featurizer(dataset, parameters, crew, vectors)
-    on_progress("features", 1, 1)
+    with one_step(on_progress, "features"):
+        vectors = _vector_parameters(chosen, has_vectors=dataset.vectors is not None)
+        if isinstance(parameters, AutoParameters):
+            parameters, choice = choose_features(dataset, parameters, seed, crew, on_progress)
+        if vectors is not None and vectors.weight == "auto":
+            vectors, choice = choose_weight(
+                dataset, parameters, vectors, choice, seed, crew, on_progress
+            )
+        featurizer, rows = fit_featurizer(dataset, parameters, crew, vectors)
     return PreparedRows(
         data=TrainingSet(rows, dataset.labels),
         names=build_names(dataset.names),

@@ -22,6 +22,7 @@ from xylem.base import (
     TextFields,
     load_extra,
     no_progress,
+    one_step,
 )
 from xylem.datasets import check_readable
 from xylem.engine import libraries_of
@@ -398,22 +399,21 @@ def measure(work: TrainingWork) -> TrainingWork:
 
 def describe(work: TrainingWork) -> TrainingWork:
     """Make the report of the version."""
-    work.on_progress("report", 0, 1)
-    valid = work.valid
-    report = version_report(
-        work.trial,
-        work.trained.report,
-        work.sample,
-        valid and TrainingSet(valid.rows, valid.labels),
-    )
-    if work.warnings:
-        report["warnings"] = work.warnings
-    if work.source.choice is not None:
-        report["features"] = work.source.choice.as_json(times=False)
-    if work.source.weighting is not None:
-        report[TextFields.key] = work.source.weighting.as_json(times=False)
-    report.update(DataReport.result_of([work.source.report, valid and valid.report]))
-    work.on_progress("report", 1, 1)
+    with one_step(work.on_progress, "report"):
+        valid = work.valid
+        report = version_report(
+            work.trial,
+            work.trained.report,
+            work.sample,
+            valid and TrainingSet(valid.rows, valid.labels),
+        )
+        if work.warnings:
+            report["warnings"] = work.warnings
+        if work.source.choice is not None:
+            report["features"] = work.source.choice.as_json(times=False)
+        if work.source.weighting is not None:
+            report[TextFields.key] = work.source.weighting.as_json(times=False)
+        report.update(DataReport.result_of([work.source.report, valid and valid.report]))
     return replace(work, report=report)
 
 
@@ -525,9 +525,8 @@ def rank_candidates(work: TrainingWork) -> TrainingWork:
 
 def publish(work: TrainingWork) -> TrainingWork:
     """Publish the draft as the model's next version; `latest` moves to it if requested."""
-    work.on_progress("publish", 0, 1)
-    manifest = work.store.publish(work.model, work.draft, latest=work.request.latest)
-    work.on_progress("publish", 1, 1)
+    with one_step(work.on_progress, "publish"):
+        manifest = work.store.publish(work.model, work.draft, latest=work.request.latest)
     return replace(work, manifest=manifest)
 
 

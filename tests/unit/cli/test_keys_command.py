@@ -44,6 +44,15 @@ def test_keys_from_the_command_open_a_ring(cli: Cli) -> None:
     database.close()
 
 
+def test_a_list_of_keys_shows_their_limits(cli: Cli) -> None:
+    limits = ("--requests-per-second", "0.5", "--in-flight", "3")
+    cli.says("keys", "create", "shop", "--scope", "predict", *limits)
+    listed = cli.says("keys", "list")
+    for shown in ("limits", "0.5 requests/s", "flight"):
+        assert shown in listed
+    assert "rows/s" not in listed
+
+
 def test_a_pattern_without_a_model_is_a_warning(cli: Cli) -> None:
     create = ("keys", "create", "shop", "--scope", "predict", "--model", "m*", "--model", "tags")
     new_key = cli.answers(*create)

@@ -188,7 +188,6 @@ class PublishingJob(TableFields):
 
     @property
     def data_files(self) -> list[str]:
-        """Return the names of the data files."""
         return [
             *[source for source in self.sources if isinstance(source, str)],
             *self.further_files,
@@ -297,7 +296,6 @@ class ExtendJob(FittingJob):
 
     @property
     def further_files(self) -> list[str]:
-        """Return the names of the files of rows that are neither the data nor for validation."""
         return self.rows
 
     @property
@@ -336,7 +334,6 @@ class CombineJob(FittingJob, ConceptFields):
 
     @property
     def further_files(self) -> list[str]:
-        """Return the names of the files of rows that are neither the data nor for validation."""
         return [] if self.rerank is None else [self.rerank]
 
     @property
@@ -380,7 +377,6 @@ class TuneThresholdsRequest(TuningChoice, TableFields):
 
     @property
     def data_files(self) -> list[str]:
-        """Return the names of the data files."""
         return [self.data] if self.test is None else [self.data, self.test]
 
 
@@ -399,5 +395,4 @@ class BatchJob(Options, TableFields):
 
     @property
     def data_files(self) -> list[str]:
-        """Return the names of the data files."""
         return [self.data]

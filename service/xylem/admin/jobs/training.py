@@ -66,18 +66,20 @@ from xylem_store import (
 )
 
 
-class Publication(NamedTuple):
-    """The context of a function that publishes a version for a job.
+class _Rows(NamedTuple):
+    """The file of rows and the validation file, if there are any, and how they are read."""
 
-    data, valid  the file of rows and the validation file, if there are any
-    columns      how they are read
-    """
-
-    context: JobContext
-    files: WatchedFiles
     data: Path | None
     valid: Path | None
     columns: TableColumns
+
+
+class Publication(NamedTuple):
+    """The context of a function that publishes a version for a job."""
+
+    context: JobContext
+    files: WatchedFiles
+    rows: _Rows
 
     @property
     def store(self) -> Store:
@@ -133,7 +135,7 @@ def publish(
         valid = rows.valid
         columns = rows.columns.for_any_version
         if manifest is None:
-            make(Publication(context, files, *rows), request)
+            make(Publication(context, files, rows), request)
             manifest = _published(context)
             assert manifest is not None
     version = manifest.version
@@ -197,14 +199,6 @@ def _published(context: JobContext) -> Manifest | None:
     return manifest
 
 
-class _Rows(NamedTuple):
-    """The file of rows and the validation file, if there are any, and how they are read."""
-
-    data: Path | None
-    valid: Path | None
-    columns: TableColumns
-
-
 def _read_rows(context: JobContext, files: WatchedFiles, request: PublishingJob) -> _Rows:
     """Return the files of rows. With a split both are parts of the data.
 
@@ -244,14 +238,14 @@ def _read_rows(context: JobContext, files: WatchedFiles, request: PublishingJob)
 
 
 def _train(publication: Publication, request: TrainingJob) -> None:
-    assert publication.data is not None
+    assert publication.rows.data is not None
     train = TrainRequest(
         trainer=request.trainer,
-        data=publication.data,
-        valid=publication.valid,
+        data=publication.rows.data,
+        valid=publication.rows.valid,
         parameters=request.parameters,
         label_names=publication.label_names(request),
-        columns=publication.columns,
+        columns=publication.rows.columns,
         threads=publication.context.threads,
         **request.model_dump(include=set(TrainingOptions.model_fields)),
         **_steps(publication.context, request),
@@ -263,13 +257,13 @@ def _train(publication: Publication, request: TrainingJob) -> None:
 
 
 def _extend(publication: Publication, request: ExtendJob) -> None:
-    assert publication.data is not None
+    assert publication.rows.data is not None
     train_request = TrainRequest(
         trainer="",
-        data=publication.data,
-        valid=publication.valid,
+        data=publication.rows.data,
+        valid=publication.rows.valid,
         label_names=publication.label_names(request),
-        columns=publication.columns,
+        columns=publication.rows.columns,
         threads=publication.context.threads,
         base=request.bases[0],
         rows=[publication.files.find(name, f"rows[{i}]") for i, name in enumerate(request.rows)],
@@ -368,16 +362,16 @@ def combine(context: JobContext, request: CombineJob) -> dict[str, Any]:
 
 
 def _combine(publication: Publication, request: CombineJob) -> None:
-    assert publication.data is not None
+    assert publication.rows.data is not None
     find = publication.files.find
     combine_request = CombineRequest(
         members=[parse_named(member) for member in request.members],
-        data=publication.data,
+        data=publication.rows.data,
         vocabulary=None if request.vocabulary is None else find(request.vocabulary, "vocabulary"),
         key_kind=request.by or URI,
         rerank=None if request.rerank is None else find(request.rerank, "rerank"),
         trainer_of=part_trainer if request.folds else None,
-        columns=publication.columns,
+        columns=publication.rows.columns,
         **request.model_dump(
             include={"language", "first_name", "candidates", "beam_width", "ranker", "seed"}
         ),

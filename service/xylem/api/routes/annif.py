@@ -9,7 +9,7 @@ from fastapi import Request, Response
 from xylem.api.door.admission import JSON, check_media, read_body
 from xylem.api.door.responses import json_response
 from xylem.api.routes.admins import RawRoute, of_seen_models, router_of, row_sender
-from xylem.api.routes.models import cached_manifest, refuse_before_first_look
+from xylem.api.routes.models import cached_manifest
 from xylem.api.routes.operations import content, query_parameters, takes, takes_json
 from xylem.api.routes.requests import Wired, find_version, reply_in, who
 from xylem.api.schemas.annif import Project, Projects
@@ -52,7 +52,7 @@ _FORM = content(
 async def list_projects(request: Request, services: Wired) -> Response:
     """Each alias is a project: NAME is `latest` of a model, NAME@ALIAS another alias."""
     live = services.live
-    refuse_before_first_look(live)
+    live.refuse_before_first_look()
     entries = [
         (model, name, alias.version, live.resident(model, name))
         for (model, name), alias in sorted(live.aliases.items())

@@ -20,8 +20,7 @@ from xylem.api.schemas.models import (
     VersionFigures,
     VersionSummary,
 )
-from xylem.base import Unavailable
-from xylem.serving import LiveServed, describe_error
+from xylem.serving import describe_error
 from xylem_store import Alias, Manifest, ModelInfo, ModelNotFound, Store, StoreError
 
 router = router_of("models", "predict", TaggedRoute)
@@ -34,7 +33,7 @@ MANIFESTS_MAX = 1024
 @of_seen_models
 async def list_models(request: Request, services: Wired) -> ModelList:
     """Every model of the store that the key may see, with its versions and aliases."""
-    refuse_before_first_look(services.live)
+    services.live.refuse_before_first_look()
     aliases = services.live.aliases
     sees = who(request).sees
     return ModelList(
@@ -47,7 +46,7 @@ async def list_models(request: Request, services: Wired) -> ModelList:
 @router.get("/v1/models/{model}", summary="A model")
 async def show_model(model: ModelName, services: Wired) -> ModelDetails:
     """One model with its versions, the newest first."""
-    refuse_before_first_look(services.live)
+    services.live.refuse_before_first_look()
     info = services.live.models.get(model)
     if info is None:
         raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
@@ -70,12 +69,6 @@ async def show_version(model: ModelName, version: VersionPath, services: Wired) 
     return await services.threshold_work.run(
         describe_figures, services.store, model, version_number(version)
     )
-
-
-def refuse_before_first_look(live: LiveServed) -> None:
-    """Raise Unavailable if the store has not been read yet."""
-    if not live.has_completed_first_look:
-        raise Unavailable("the models are being opened")
 
 
 def _describe_versions(store: Store, info: ModelInfo) -> list[VersionSummary | UnreadableVersion]:

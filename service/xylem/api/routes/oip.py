@@ -7,7 +7,6 @@ from fastapi import Request, Response
 from xylem.api.door.admission import JSON, read_body
 from xylem.api.door.responses import json_response
 from xylem.api.routes.admins import AuditedRoute, RawRoute, of_seen_models, router_of
-from xylem.api.routes.models import refuse_before_first_look
 from xylem.api.routes.operations import ModelName, content, of_version, problems, takes, takes_json
 from xylem.api.routes.requests import Wired, find_served, reply_in, who
 from xylem.api.schemas.oip import (
@@ -161,7 +160,7 @@ async def repository_index(request: Request, services: Wired) -> list[Repository
 
     A version that is not open may be opened by its next request.
     """
-    refuse_before_first_look(services.live)
+    services.live.refuse_before_first_look()
     # clients of the protocol ask for the index without a body, and so without its type
     body = await read_body(request, JSON | {b""})
     options = parse_body(body or b"{}", RepositoryIndexRequest, services.limits)

@@ -15,7 +15,6 @@ EXACT, HARD, MALFORMED, NON_FINITE = range(4)
 _POWER_MAX = 60
 _DIGITS_MAX = 19
 _FLOAT_POWERS = np.array([float(f"1e{power}") for power in range(_POWER_MAX + 1)])
-_FLOAT32_MAX = np.float64(np.finfo(np.float32).max)
 _SLACK = 1e-15
 
 

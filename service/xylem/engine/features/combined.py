@@ -216,7 +216,6 @@ class CombinedFeaturizer(Featurizer):
 
     @property
     def continuation(self) -> Featurizer:
-        """Do as `Featurizer.continuation`, with those of the members."""
         featurizer = copy(self)
         featurizer.blocks = [
             block._replace(makes=block.makes.continuation) for block in self.blocks

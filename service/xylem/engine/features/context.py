@@ -53,7 +53,6 @@ class ContextFeaturizer(Featurizer):
         self._start, self.end, self.unknown = (self._ids[name] for name in _SPECIAL)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the words."""
         return group_of(NAMES, self.words)
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:

@@ -239,7 +239,6 @@ class TextFeaturizer(Featurizer, ABC):
 
     @cached_property
     def continuation(self) -> Self:
-        """Do as `Featurizer.continuation`, with the same vocabulary."""
         return (
             self
             if self.parameters.lead == 0

@@ -29,7 +29,6 @@ class NamedFeaturizer(Featurizer):
         self.names = names
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the names."""
         return group_of(NAMES, self.names)
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:

@@ -25,6 +25,7 @@ from xylem.base import (
     is_table,
     n_bytes_of,
     names_in,
+    one_step,
     plain_name,
     whole_file,
 )
@@ -210,12 +211,11 @@ def answer_files(
     Raises BadInput before any part is written: for data that cannot be used, for a directory with
     other files, and if `AnswerParts.check` fails on any machine of the crew.
     """
-    on_progress("plan", 0, 1)
-    is_divided = not (step.columns.encoding or step.columns.vectors)
-    parts = list(parts_of(data, is_divided=is_divided))
-    existing = _begin_or_resume(file_path(step.out), step.settings(), parts)
-    todo = [part for part in parts if part.name(step.form) not in existing]
-    on_progress("plan", 1, 1)
+    with one_step(on_progress, "plan"):
+        is_divided = not (step.columns.encoding or step.columns.vectors)
+        parts = list(parts_of(data, is_divided=is_divided))
+        existing = _begin_or_resume(file_path(step.out), step.settings(), parts)
+        todo = [part for part in parts if part.name(step.form) not in existing]
     total = sum(part.n_bytes for part in todo)
     n_bytes = n_rows = n_bad = 0
 

@@ -279,8 +279,9 @@ class FeedbackDesk:
     def _check(
         self, values: Sequence[Any], served: ServedVersion
     ) -> list[CheckedEvent | FeedbackLineResult]:
-        tokens = self._learning.tokens
-        return [check_event(value, served.name, tokens, self._limits) for value in values]
+        return [
+            check_event(value, served.name, self._learning.tokens, self._limits) for value in values
+        ]
 
     async def _count(
         self, parts: "Sequence[_Part]", served: ServedVersion, *, may_wait: bool

@@ -160,11 +160,7 @@ class LiveModels(Generic[T]):
         """
         state = self._state
         if state.is_early and model not in state.models:
-            raise Unavailable(
-                "the models are being opened"
-                if self._store_error is None
-                else f"expected a store that can be read, found that it cannot: {self._store_error}"
-            )
+            raise self._not_open()
         if model not in state.models:
             if is_version(ref):
                 check_model(model)
@@ -179,6 +175,19 @@ class LiveModels(Generic[T]):
         if ref in state.models[model].broken_aliases:
             raise ModelUnavailable(f"model {model}, alias {ref}: {DAMAGED_ALIAS}")
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
+
+    def refuse_before_first_look(self) -> None:
+        """Raise Unavailable if the store has not been read yet."""
+        if not self.has_completed_first_look:
+            raise self._not_open()
+
+    def _not_open(self) -> Unavailable:
+        """Return the error that the models are not open yet, which says why."""
+        return Unavailable(
+            "the models are being opened"
+            if self._store_error is None
+            else f"expected a store that can be read, found that it cannot: {self._store_error}"
+        )
 
     def resident(self, model: str, ref: str) -> T | None:
         """Return the object that serves a version, by number or alias; None if it is not open.

@@ -287,9 +287,8 @@ def train_regressors(
     Cost: passes * (features of the rows * 8 + labels of the rows * M^2 + rows * 2^M). Memory: 32
     bytes for each feature that occurs (NAG: 68), 8 M for each label. Deterministic.
     """
-    n_children = learning.n_children
     n_rows = len(problem.rows)
-    tally = empty_tally(len(labels.used), n_children)
+    tally = empty_tally(len(labels.used), learning.n_children)
     regressors = begin_regressors(problem, learning, state)
     order = np.arange(n_rows).astype(np.int32)
     epochs = max(1, round(learning.epochs * np.sqrt(min(1.0, ROWS_USUAL / n_rows))))

@@ -116,9 +116,10 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
 
     rows  int32[n], ascending, n >= 1; each carries a label
     """
-    x = examples.rows
     y = examples.labels
-    problem = localise(x, rows, examples.feature_rank, examples.features, examples.values)
+    problem = localise(
+        examples.rows, rows, examples.feature_rank, examples.features, examples.values
+    )
     labels = localise_labels(y.indptr, y.indices, rows, examples.label_rank)
     n = len(rows)
     n_kept = 0

@@ -50,6 +50,19 @@ def test_an_open_model_answers_before_the_first_look_has_ended(own_store: Store)
     assert live.ready
 
 
+def test_a_store_that_is_missing_is_told(tmp_path: Path) -> None:
+    live = live_over(Store(tmp_path / "none"))
+    with pytest.raises(Unavailable, match="the models are being opened"):
+        live.refuse_before_first_look()
+    live.look()
+    for refuse in (live.refuse_before_first_look, partial(live.version_of, "m", "latest")):
+        with pytest.raises(Unavailable, match="expected the directory of the models, found none"):
+            refuse()
+    (tmp_path / "none").mkdir()
+    live.look()
+    live.refuse_before_first_look()
+
+
 def test_aliases_and_versions(own_store: Store) -> None:
     live = looked(own_store)
     assert live.ready

@@ -171,13 +171,12 @@ def drop_needless(parts: CallParts[BeamWorkspace], first_lane: int, n_done: int)
     their children are leaves. There are neither thresholds nor weights.
     """
     ensemble = parts.ensemble
-    search = parts.search
     beam = parts.traversal_buffers
     n_trees = ensemble.child_ptr[0]
     keep_best_means(parts, first_lane)
     n_best = beam.best_size[first_lane]
     beam.best_size[first_lane] = 0  # so that the heap gives no floor to the second round
-    if n_best < search.top_r:
+    if n_best < parts.search.top_r:
         return
     least = beam.best_score[first_lane, 0] * np.float32(n_trees) * (np.float32(1.0) - _SLACK)
     n_dropped, greatest_sum, smallest = _keep_nodes_above(parts, first_lane, n_done, least)

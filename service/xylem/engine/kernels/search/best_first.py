@@ -67,10 +67,10 @@ def best_first_rows(call_at: I64) -> None:
         clear_cost(answers.costs, row, work)
         n_best = _search(parts, row)
         charge(answers.costs, row, work, 0)
-        is_exact = queue.front_score[0] == np.float32(-np.inf)
+        is_exact = queue.entry_score[0] == np.float32(-np.inf)
         write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best, is_exact)
         if not is_exact:
-            answers.counts[row] = _n_sure(answers, row, n_best, queue.front_score[0])
+            answers.counts[row] = _n_sure(answers, row, n_best, queue.entry_score[0])
     calibrate_answers(call, search, answers)
 
 
@@ -79,7 +79,7 @@ def _search(parts: CallParts[QueueWorkspace], row: int) -> int:
     """Put the best labels of one row into the heap best_*; return their number.
 
     best_* holds logarithms of keys if there is one tree, keys if there are several. Afterwards
-    front_score[0] is the logarithm of a bound on the keys of all labels not seen, or -inf if none
+    entry_score[0] is the logarithm of a bound on the keys of all labels not seen, or -inf if none
     of them can be better than those found.
     """
     ensemble, _, _, search, _, work, queue = parts
@@ -90,17 +90,17 @@ def _search(parts: CallParts[QueueWorkspace], row: int) -> int:
     floor = np.float32(-np.inf)
     for root in range(n_trees):
         key = key_of(search, root, np.float32(0.0))
-        n_front = push_frontier(queue.front_score, queue.front_node, n_front, key, root)
-    while n_front > 0 and queue.front_score[0] >= floor and not work.stop[0]:
-        node = queue.front_node[0]
-        n_front = pop_frontier(queue.front_score, queue.front_node, n_front)
+        n_front = push_frontier(queue.entry_score, queue.entry_node, n_front, key, root)
+    while n_front > 0 and queue.entry_score[0] >= floor and not work.stop[0]:
+        node = queue.entry_node[0]
+        n_front = pop_frontier(queue.entry_score, queue.entry_node, n_front)
         expand(parts, node)
         for child in range(ensemble.child_ptr[node], ensemble.child_ptr[node + 1]):
             key = key_of(search, child, queue.node_score[child])
             if key < floor or not is_allowed(search, child):
                 continue
             if ensemble.node_chunk[child] >= 0:
-                n_front = push_frontier(queue.front_score, queue.front_node, n_front, key, child)
+                n_front = push_frontier(queue.entry_score, queue.entry_node, n_front, key, child)
                 continue
             label = ensemble.node_label[child]
             if n_trees > 1:
@@ -113,8 +113,8 @@ def _search(parts: CallParts[QueueWorkspace], row: int) -> int:
             n_best = keep_best(queue.best_score, queue.best_label, n_best, search.top_r, key, label)
             if n_best == search.top_r:
                 floor = queue.best_score[0] if n_trees == 1 else np.log(queue.best_score[0])
-    if n_front == 0 or queue.front_score[0] < floor:
-        queue.front_score[0] = np.float32(-np.inf)
+    if n_front == 0 or queue.entry_score[0] < floor:
+        queue.entry_score[0] = np.float32(-np.inf)
     return n_best
 
 
@@ -165,14 +165,14 @@ def _search_above(parts: CallParts[QueueWorkspace]) -> tuple[int, int]:
     n_seen = 0
     n_front = 0
     for root in range(n_trees):
-        queue.front_node[n_front] = root
+        queue.entry_node[n_front] = root
         n_front += 1
     k = 0
     while k < n_front and not work.stop[0]:
         end = last_at_once(work, k, n_front)
         call_scorer(scorer, IN_TURN, k, end, n_front)
         for entry in range(k, end):
-            node = queue.front_node[entry]
+            node = queue.entry_node[entry]
             record_children(parts, node, work.margins[entry - k])
             for child in range(ensemble.child_ptr[node], ensemble.child_ptr[node + 1]):
                 score = queue.node_score[child]
@@ -181,7 +181,7 @@ def _search_above(parts: CallParts[QueueWorkspace]) -> tuple[int, int]:
                 ):
                     continue
                 if ensemble.node_chunk[child] >= 0:
-                    queue.front_node[n_front] = child
+                    queue.entry_node[n_front] = child
                     n_front += 1
                     continue
                 label = ensemble.node_label[child]

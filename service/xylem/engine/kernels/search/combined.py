@@ -37,7 +37,6 @@ from xylem.engine.kernels.search.near_rows import (
 from xylem.engine.kernels.search.ranker_trees import BLOCK, RankerTrees, add_trees
 from xylem.engine.kernels.search.scoring import parts_of
 from xylem.engine.kernels.search.subtrees import log_of
-from xylem.engine.kernels.search.workspace import Entries
 from xylem_store import (
     F32_1,
     F32_2,
@@ -148,10 +147,6 @@ class CombinedWorkspace(NamedTuple):
     best_label: I32_1
     entry_node: I32_1
     entry_row: I32_1
-
-    def entries(self) -> Entries:
-        """Return entries for the Call, which are not used."""
-        return Entries(self.entry_node, self.entry_row)
 
 
 @kernel

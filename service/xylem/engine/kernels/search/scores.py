@@ -16,7 +16,6 @@ import numpy as np
 from xylem.engine.kernels.search.calibrated import calibrated
 from xylem.engine.kernels.search.call import Call
 from xylem.engine.kernels.search.scoring import ALONE, CallParts, call_scorer, parts_of
-from xylem.engine.kernels.search.workspace import Entries
 from xylem_store import (
     F32,
     F32_1,
@@ -114,29 +113,25 @@ class QueueWorkspace(NamedTuple):
 
     R is top_r, N nodes, I inner nodes, T trees, K labels.
 
-    row               [1]       the row
+    entry_row         [1]       the row
     stamp             [1]       counts rows, so that stamps need no clearing
-    front_score/node  [I + T]   the queue
+    entry_score/node  [I + T]   the queue; with thresholds a list of nodes, which are scored
     node_score/stamp  [N]       log-scores of nodes, valid where the stamp equals the row's
     best_score/label  [R]       the heap of labels: the answer
     leaf_seen         [K or 0]  several trees: a leaf of each label found so far, in that order
     label_stamp       [K or 0]  the row for which a label was last found
     """
 
-    row: I32_1
+    entry_row: I32_1
     stamp: I64_1
-    front_score: F32_1
-    front_node: I32_1
+    entry_score: F32_1
+    entry_node: I32_1
     node_score: F32_1
     node_stamp: I64_1
     best_score: F32_1
     best_label: I32_1
     leaf_seen: I32_1
     label_stamp: I64_1
-
-    def entries(self) -> Entries:
-        """Return the entries that a search with thresholds scores: its queue is a list of nodes."""
-        return Entries(self.front_node, self.row)
 
 
 def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:
@@ -145,8 +140,8 @@ def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:
     n_nodes = len(ensemble.parent)
     n_labels = ensemble.label_leaf.shape[1] if n_trees > 1 else 0
     shapes = {
-        "row stamp": 1,
-        "front_score front_node": len(ensemble.directory) + n_trees,
+        "entry_row stamp": 1,
+        "entry_score entry_node": len(ensemble.directory) + n_trees,
         "node_score node_stamp": n_nodes,
         "best_score best_label": top_r,
         "leaf_seen label_stamp": n_labels,
@@ -157,7 +152,7 @@ def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:
 @inlined
 def start_row(ensemble: TreeEnsemble, row: int, queue: QueueWorkspace) -> None:
     """Begin a row: the scores of the row before become invalid, and the roots' log-score is 0."""
-    queue.row[0] = row
+    queue.entry_row[0] = row
     queue.stamp[0] += 1
     for root in range(ensemble.child_ptr[0]):
         queue.node_score[root] = np.float32(0.0)
@@ -183,7 +178,7 @@ def expand(parts: CallParts[QueueWorkspace], node: int) -> None:
     """Score the children of a node, whose own log-score is valid, unless they have been scored."""
     queue = parts.traversal_buffers
     if queue.node_stamp[parts.ensemble.child_ptr[node]] != queue.stamp[0]:
-        call_scorer(parts.scorer, ALONE, node, queue.row[0], 0)
+        call_scorer(parts.scorer, ALONE, node, queue.entry_row[0], 0)
         record_children(parts, node, parts.work.margins[0])
 
 

@@ -198,10 +198,6 @@ class BeamWorkspace(NamedTuple):
     ahead: I32_1
     greatest: F32_1
 
-    def entries(self) -> Entries:
-        """Return the entries that are scored."""
-        return Entries(self.entry_node, self.entry_row)
-
 
 def widest_level(beam_width: int, n_levels: int, n_chunks: int, has_thresholds: bool) -> int:
     """Return the most nodes that a beam keeps on a level.
@@ -320,10 +316,6 @@ class RoutingWorkspace(NamedTuple):
     dense_row: F32_1
     best_score: F32_1
     best_label: I32_1
-
-    def entries(self) -> Entries:
-        """Return the entries that are scored."""
-        return Entries(self.entry_node, self.entry_row)
 
 
 def routing_rows(n_rows: int, n_trees: int) -> int:

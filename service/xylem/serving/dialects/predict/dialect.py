@@ -111,7 +111,6 @@ class PredictDialect(SearchDialect):
     def first_labels(
         self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
     ) -> list[list[str]]:
-        """Return the names of the first labels of each prediction."""
         return [
             [label["label"] for label in prediction["labels"][:n_max]]
             for prediction in orjson.loads(reply)["predictions"]
