@@ -2,9 +2,9 @@
 
 Means are computed for few of the leaves that the beams reached. A mean never exceeds the greatest
 of its terms. So a label is looked at once, at the leaf where it is most probable, and only if that
-leaf is no worse than the worst of the best top_r means so far. Before there are so many, a bound
-comes from the first tree: the mean of a label is at least its probability there divided by the
-number of trees.
+leaf is no worse than the worst of the best top_r means so far. Before there are top_r means, a
+bound comes from the first tree: the mean of a label is at least its probability there divided by
+the number of trees.
 
 The last level of an ensemble is scored in two rounds. After the first one, the means without the
 nodes that are still to be scored are lower bounds, so the sum of probabilities that an answer needs

@@ -58,7 +58,7 @@ def nearness(rerank: Rerank, label: int, row_square: np.float32, dense_row: F32)
     return np.float32(np.exp(-rate * distance))
 
 
-_AHEAD = 8  # the labels of a leaf are prefetched so many leaves ahead
+_AHEAD = 8  # how many leaves ahead the labels of a leaf are prefetched
 _ONE_F32 = np.float32(1.0)
 
 
