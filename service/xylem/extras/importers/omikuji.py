@@ -243,8 +243,8 @@ class _Collector(Nested):
     def chunk_of(self, node: int, children: I64) -> Chunk:
         """Return the chunk of a node.
 
-        Raises BadModel if not all its children are in the tree, because a branch has no label:
-        omikuji writes none of this kind.
+        Raises BadModel if some of its children are not in the tree, because they are branches
+        without any label below: omikuji writes no such branch.
         """
         self.file.expect(
             len(children) == len(self.children[node]),
