@@ -6,9 +6,7 @@ import numpy as np
 
 from xylem.engine import place
 from xylem.trainers.kernels.problem import Problem
-from xylem_store import F32, LANES, inlined, vadd, vbroadcast, vload, vmul, vstore
-
-Integer = int | np.int64
+from xylem_store import F32, LANES, Integer, inlined, vadd, vbroadcast, vload, vmul, vstore
 
 
 @inlined
