@@ -164,7 +164,7 @@ class FileSource:
         """
         if self._encode is not None:
             parts = map(self._encode, parts)
-        first = next(parts)  # a file has a row at least
+        first = next(parts)  # a file has at least one row
         if first.texts is None or self.reads == "once":
             for part in chain([first], parts):
                 n_features = self.stream.n_features  # feature ids of later parts may be larger

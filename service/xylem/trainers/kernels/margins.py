@@ -9,6 +9,7 @@ from xylem.trainers.kernels.problem import Problem
 from xylem_store import (
     F32,
     LANES,
+    Integer,
     inlined,
     nonallocating_inlined,
     vadd,
@@ -17,8 +18,6 @@ from xylem_store import (
     vmul,
     vstore,
 )
-
-Integer = int | np.int64
 
 
 @nonallocating_inlined

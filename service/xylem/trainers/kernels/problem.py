@@ -86,7 +86,7 @@ def distinct_of(
 
     The ids are in the order in which they first appear.
 
-    tail    so many ids at the end of each row are left out
+    tail    how many ids at the end of each row are left out
     counts  int32, an element for each id, zero at the call: on return the number of rows with it
     """
     nnz = 0
@@ -198,7 +198,7 @@ def pack_tile(
     They are sorted by feature, then by child.
 
     ascending   int64[m]  the ranks, sorted by feature
-    tail        of so many last features all weights are returned, also those that are 0
+    tail        the number of last features of which all weights are returned, also those that are 0
     counts_out  int32[m]  returned weights of each feature, in the order of `ascending`
     """
     n_pruned = len(ascending) - tail

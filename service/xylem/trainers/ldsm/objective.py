@@ -12,9 +12,7 @@ import numpy as np
 
 from xylem.engine import place
 from xylem.trainers.kernels.problem import NodeLabels
-from xylem_store import F64, I32, U16, inlined, kernel, nonallocating_inlined
-
-Integer = int | np.int64
+from xylem_store import F64, I32, U16, Integer, inlined, kernel, nonallocating_inlined
 
 
 class Tally(NamedTuple):

@@ -20,6 +20,7 @@ from xylem_store import (
     I32,
     U8,
     U64,
+    Integer,
     add_scaled8,
     kernel,
     load8,
@@ -28,8 +29,6 @@ from xylem_store import (
     vstore,
     zero8,
 )
-
-Integer = int | np.int64
 
 # Most children of a node: for M children, 2^M - 1 direction sets are compared for each row.
 CHILDREN_MAX = 8

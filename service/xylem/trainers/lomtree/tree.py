@@ -7,13 +7,21 @@ import numpy as np
 from xylem.trainers.lomtree.tables import (
     LINE_BYTES,
     TABLE,
-    Integer,
     Pool,
     aligned,
     make_pool,
     release,
 )
-from xylem_store import F32, F64, I32, I64, nonallocating_inlined, nonallocating_kernel, prefetch
+from xylem_store import (
+    F32,
+    F64,
+    I32,
+    I64,
+    Integer,
+    nonallocating_inlined,
+    nonallocating_kernel,
+    prefetch,
+)
 
 LEAF = -1
 
