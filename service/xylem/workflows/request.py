@@ -32,7 +32,6 @@ from xylem.engine import (
     PREFIX,
     WORD_FORMS,
     Featurizer,
-    TextEncoder,
     VectorParameters,
     WordParameters,
     check_features,
@@ -140,14 +139,14 @@ class Chosen(NamedTuple):
               only with the data
     vectors   parameters of vectors beside texts; None: those of the default, if there are vectors
     encoder_name  the sentence encoder that makes the vectors of texts, by its name in the store
-    encoder   this encoder, once it was opened
+    encoder   this encoder, a TextEncoder, once it was opened
     """
 
     trainer: Parameters
     features: dict[str, Any]
     vectors: VectorParameters | None = None
     encoder_name: str | None = None
-    encoder: TextEncoder | None = None
+    encoder: Any = None
 
     def encoded_by(self, name: str, arrays: EncoderArrays) -> "Chosen":
         """Return the parameters with an opened encoder. Raises BadParameter and BadModel."""

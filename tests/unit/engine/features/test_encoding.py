@@ -10,7 +10,7 @@ from tests.helpers.tiny_encoders import DIMS, graph_of, real_encoder, write_enco
 
 import xylem
 from xylem.base import BadData, BadModel, BadParameter
-from xylem.engine import encoding
+from xylem.engine.features import encoding
 from xylem.engine.features.vectors import TextEncoder
 from xylem.extras.encoder.encoder import read_encoder
 from xylem.workflows.first_model import make_first_model
