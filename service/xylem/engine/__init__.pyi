@@ -6,8 +6,6 @@ from .answering import Predictions as Predictions
 from .combined_predictor import CombinedPredictor as CombinedPredictor
 from .combined_predictor import make_predictor as make_predictor
 from .embedded_predictor import EmbeddedPredictor as EmbeddedPredictor
-from .encoding import remembered_vectors as remembered_vectors
-from .encoding import with_vectors as with_vectors
 from .explain import CombinedExplanation as CombinedExplanation
 from .explain import Explanation as Explanation
 from .explain import PathNode as PathNode
@@ -53,8 +51,6 @@ from .features.rows import rows_of_csr as rows_of_csr
 from .features.tables import FeatureNames as FeatureNames
 from .features.tfidf import TfidfFeaturizer as TfidfFeaturizer
 from .features.tfidf import fit_tfidf as fit_tfidf
-from .features.vectors import VECTORS as VECTORS
-from .features.vectors import TextEncoder as TextEncoder
 from .features.vectors import VectorParameters as VectorParameters
 from .features.word_forms import WordNumbers as WordNumbers
 from .features.word_forms import WordReader as WordReader

@@ -176,7 +176,6 @@ def combine(
     rerank: tuple[Any, ...] | None = None,
     text_column: TextColumn = None,
     label_column: str | None = None,
-    vectors: Any = None,
     progress: bool = True,
     **options: Any,
 ) -> Model:
@@ -201,6 +200,7 @@ def combine(
     each member. Needs the extra sklearn. Raises `xylem.errors.BadInput` for models or rows that
     cannot be combined.
     """
+    vectors = options.pop("vectors", None)
     if unknown_options := [name for name in options if name not in COMBINE_OPTIONS]:
         raise BadParameter(
             f"{unknown_options[0]}: {unknown(unknown_options[0], COMBINE_OPTIONS, 'name')}"

@@ -8,6 +8,7 @@ LambdaMART", section 7; here each candidate is fitted by itself).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,19 +20,17 @@ from xylem.base import (
     DEFAULT_COLUMNS,
     BadData,
     BadParameter,
-    Crew,
     DataReport,
     Dataset,
     OnProgress,
     TableColumns,
     TextFields,
-    n_processors,
     no_progress,
     offsets,
     one_step,
 )
 from xylem.datasets import read_dataset, renumbered
-from xylem.engine import CombinedFeaturizer, CombinedPredictor, make_predictor, remembered_vectors
+from xylem.engine import CombinedFeaturizer, CombinedPredictor, make_predictor
 from xylem.evaluation import Labelled, PredictedRows, labelled_dataset, rows_of
 from xylem.vocabulary.beams import BEAMS, MeasuredBeam, measure_beams, with_beam
 from xylem.vocabulary.combined import (
@@ -237,9 +236,10 @@ def combine_dataset(
         raise BadParameter(
             f"folds: expected a member that was trained on {dataset.source}, found none"
         )
-    encoders = CombinedFeaturizer(members).encoders
-    texts = list(filter(None, (dataset, trained_on)))
-    with remembered_vectors(encoders, texts, Crew(n_processors()), on_progress, store):
+    with ExitStack() as stack:
+        for encoder in CombinedFeaturizer(members).encoders:
+            texts = filter(None, (dataset, trained_on))
+            stack.enter_context(encoder.remembering(texts, on_progress, store))
         dataset, warnings = _unseen(
             [member for member, train in zip(members, trainers, strict=True) if train is None],
             dataset,

@@ -19,7 +19,7 @@ from xylem.base import (
     ready_database,
 )
 from xylem.datasets import read_dataset
-from xylem.engine import PREFIX, AutoParameters, make_predictor, with_vectors
+from xylem.engine import PREFIX, AutoParameters, make_predictor
 from xylem.evaluation import labelled_dataset
 from xylem.thresholds import keep, request_of
 from xylem.vocabulary import check_installed, featurizer_of, rerank
@@ -92,7 +92,7 @@ def make_first_model(
     learning = _stage(on_progress, 1)
     if chosen.encoder is not None:
         train, valid, test = (
-            with_vectors(part, chosen.encoder, Crew(threads), learning, store)
+            chosen.encoder.with_vectors(part, Crew(threads), learning, store)
             for part in (train, valid, test)
         )
     draft = train_dataset(train, request, learning, chosen=chosen)

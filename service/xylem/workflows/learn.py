@@ -15,7 +15,7 @@ import numpy as np
 
 from xylem.base import BadData, Crew, Dataset, OnProgress, SparseRows, no_progress, one_step
 from xylem.datasets import renumbered
-from xylem.engine import PredictOptions, make_predictor, remembered_vectors
+from xylem.engine import PredictOptions, make_predictor
 from xylem.evaluation import (
     RESAMPLES,
     USUAL_EMPTY,
@@ -125,7 +125,6 @@ class LearnWork:
     on_progress: OnProgress
     database: ThresholdDatabase
     chosen: Chosen
-    until_the_end: contextlib.ExitStack
     rows: LearningRows = MADE_LATER
     dataset: Dataset = MADE_LATER
     old: Model | None = None
@@ -133,6 +132,7 @@ class LearnWork:
     report: dict[str, Any] = field(default_factory=dict)
     draft: Draft = MADE_LATER
     manifest: Manifest = MADE_LATER
+    until_the_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
 def learn_and_publish(
@@ -226,16 +226,13 @@ def read_rows(work: LearnWork) -> LearnWork:
 def encode_texts(work: LearnWork) -> LearnWork:
     """Encode all texts once for the steps that follow, if an encoder makes vectors."""
     rows = work.rows
-    parts = filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections))
-    work.until_the_end.enter_context(
-        remembered_vectors(
-            list(filter(None, [work.chosen.encoder])),
-            map(dataset_of, parts),
-            Crew(work.request.threads),
-            work.on_progress,
-            work.store,
+    if work.chosen.encoder is not None:
+        parts = filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections))
+        work.until_the_end.enter_context(
+            work.chosen.encoder.remembering(
+                map(dataset_of, parts), work.on_progress, work.store, Crew(work.request.threads)
+            )
         )
-    )
     return work
 
 

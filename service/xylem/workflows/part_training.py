@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from xylem.base import BadParameter, Dataset, TextFields
-from xylem.engine import PREFIX, VECTORS
+from xylem.engine import PREFIX, VectorParameters
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.train import TrainRequest, train_dataset
 from xylem_store import Draft, Model
@@ -14,7 +14,7 @@ from xylem_store import Draft, Model
 # What a manifest says of features that no parameter chooses.
 _FOUND_IN_ROWS = {
     TextFields.key,
-    *(f"{VECTORS}{name}" for name in ("source", "numbers", "encoder")),
+    *(f"{VectorParameters.name_prefix}{name}" for name in ("source", "numbers", "encoder")),
 }
 
 
@@ -31,7 +31,7 @@ def part_trainer(member: Model, dataset: Dataset) -> Callable[[Dataset], Draft] 
     parameters: dict[str, Any] = {
         **manifest.trainer.parameters,
         **{
-            name if name.startswith(VECTORS) else f"{PREFIX}{name}": value
+            name if name.startswith(VectorParameters.name_prefix) else f"{PREFIX}{name}": value
             for name, value in manifest.features.items()
             if name not in _FOUND_IN_ROWS
         },

@@ -25,7 +25,6 @@ from xylem.engine import (
     default_kind,
     fit_featurizer,
     parameters_of,
-    with_vectors,
 )
 from xylem.evaluation import digests_of
 from xylem.trainers import MemorySource, SoftmaxParameters, TrainingSet
@@ -143,11 +142,7 @@ def prepare(
             encode=None
             if chosen.encoder is None
             else partial(
-                with_vectors,
-                encoder=chosen.encoder,
-                crew=crew,
-                on_progress=no_progress,
-                store=store,
+                chosen.encoder.with_vectors, crew=crew, on_progress=no_progress, store=store
             ),
         )
     return (
@@ -200,7 +195,7 @@ def prepare_in_memory(
         return PreparedRows(windows, source.names, featurizer, source.data_info)
     dataset = request.read(on_progress)
     if chosen.encoder is not None and dataset.fields.unweighted is None:
-        dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, store)
+        dataset = chosen.encoder.with_vectors(dataset, crew, on_progress, store)
     return prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
 
 
@@ -220,7 +215,7 @@ def prepare_dataset(
     if dataset.fields.unweighted is not None:  # before texts are encoded, which have the weight
         dataset, weighting = choose_field_weight(dataset, parameters, seed, crew, on_progress)
     if chosen.encoder is not None and dataset.vectors is None:
-        dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, None)
+        dataset = chosen.encoder.with_vectors(dataset, crew, on_progress, None)
     with one_step(on_progress, "features"):
         vectors = _vector_parameters(chosen, has_vectors=dataset.vectors is not None)
         if isinstance(parameters, AutoParameters):

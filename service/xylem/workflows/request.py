@@ -30,10 +30,8 @@ from xylem.datasets import STDIN, read_dataset
 from xylem.engine import (
     FILE_SUFFIX,
     PREFIX,
-    VECTORS,
     WORD_FORMS,
     Featurizer,
-    TextEncoder,
     VectorParameters,
     WordParameters,
     check_features,
@@ -141,14 +139,14 @@ class Chosen(NamedTuple):
               only with the data
     vectors   parameters of vectors beside texts; None: those of the default, if there are vectors
     encoder_name  the sentence encoder that makes the vectors of texts, by its name in the store
-    encoder   this encoder, once it was opened
+    encoder   this encoder, a TextEncoder, once it was opened
     """
 
     trainer: Parameters
     features: dict[str, Any]
     vectors: VectorParameters | None = None
     encoder_name: str | None = None
-    encoder: TextEncoder | None = None
+    encoder: Any = None
 
     def encoded_by(self, name: str, arrays: EncoderArrays) -> "Chosen":
         """Return the parameters with an opened encoder. Raises BadParameter and BadModel."""
@@ -180,7 +178,7 @@ class Chosen(NamedTuple):
         chosen = self._replace(features={"kind": parameters.kind, **parameters.model_dump()})
         if not featurizer.tail_features:
             return chosen._replace(vectors=None, encoder_name=None, encoder=None)
-        weight = featurizer.config()[f"{VECTORS}weight"]
+        weight = featurizer.config()[f"{VectorParameters.name_prefix}weight"]
         vectors = (self.vectors or VectorParameters()).model_copy(update={"weight": weight})
         return chosen._replace(vectors=vectors)
 

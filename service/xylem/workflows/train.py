@@ -9,6 +9,7 @@ hold.
 import resource
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from xylem.base import (
     one_step,
 )
 from xylem.datasets import check_readable
-from xylem.engine import libraries_of, remembered_vectors
+from xylem.engine import libraries_of
 from xylem.thresholds import ThresholdDatabase
 from xylem.trainers import (
     Passes,
@@ -497,8 +498,11 @@ def rank_candidates(work: TrainingWork) -> TrainingWork:
     for_part = request.model_copy(update={"weights": "float32"})
     chosen = work.chosen.with_features_of(work.source.featurizer)
     dataset = work.with_read_vectors(request.read(on_progress))
-    encoders = list(filter(None, [chosen.encoder]))
-    with remembered_vectors(encoders, [dataset], work.crew, on_progress, work.store):
+    with ExitStack() as stack:
+        if chosen.encoder is not None:
+            stack.enter_context(
+                chosen.encoder.remembering([dataset], on_progress, work.store, work.crew)
+            )
         draft, gained = rerank(
             work.draft,
             dataset,

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import Crew, Dataset, OnProgress
-from xylem.engine import with_vectors
 from xylem.evaluation import Labelled
 from xylem.thresholds import ProgressiveThresholds, ThresholdDatabase
 from xylem.trainers import (
@@ -151,7 +150,10 @@ class TrainingWork:
         """
         if self.chosen.encoder is None or self.leaves_vectors_out:
             return self.with_read_vectors(dataset)
-        return with_vectors(dataset, self.chosen.encoder, self.crew, self.on_progress, self.store)
+        encoded: Dataset = self.chosen.encoder.with_vectors(
+            dataset, self.crew, self.on_progress, self.store
+        )
+        return encoded
 
     @property
     def row_digests(self) -> dict[str, NDArray[Any]]:

@@ -30,7 +30,6 @@ from xylem.base import (
     split_items,
 )
 from xylem.datasets import read_dataset
-from xylem.engine import with_vectors
 from xylem.evaluation import labelled_dataset
 from xylem.extras.search.search_space import (
     DEFAULT_TRAINERS,
@@ -166,8 +165,7 @@ def search(
     chosen = from_json(name, fixed_of(name, fixed)).opened_from(store)
     if chosen.encoder is not None:
         encode = partial(
-            with_vectors,
-            encoder=chosen.encoder,
+            chosen.encoder.with_vectors,
             crew=Crew(request.threads),
             on_progress=on_progress,
             store=store,

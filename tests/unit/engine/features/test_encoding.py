@@ -11,7 +11,7 @@ from tests.helpers.tiny_encoders import DIMS, graph_of, real_encoder, write_enco
 import xylem
 from xylem.base import BadData, BadModel, BadParameter, TableColumns
 from xylem.datasets import STDIN
-from xylem.engine import encoding
+from xylem.engine.features import encoding
 from xylem.engine.features.vectors import TextEncoder
 from xylem.extras.encoder.encoder import Encoder, read_encoder
 from xylem.extras.search.parameter_search import SearchRequest, search
