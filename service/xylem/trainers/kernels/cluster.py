@@ -58,9 +58,9 @@ def _similarities(vectors: SparseRows, members: I32, side: I64, sums: F32, near_
         near_out[i, 0] = left
         near_out[i, 1] = right
         if side[i] == 0:
-            left_square += left
+            left_square += float(left)
         if side[i] == 1:
-            right_square += right
+            right_square += float(right)
     for row in members:
         for e in range(indptr[row], indptr[row + 1]):
             sums[place(indices[place(e)]), 0] = 0
