@@ -109,7 +109,7 @@ def _first_floor(parts: CallParts[BeamWorkspace], first_lane: int) -> np.float32
     """
     beam = parts.traversal_buffers
     if has_thresholds(parts.search) or beam.mean_floor[first_lane] > _LEAST:
-        return beam.mean_floor[first_lane]
+        return np.float32(beam.mean_floor[first_lane])
     keep_best_leaves(parts, first_lane)
     floor = floor_of(parts.search, first_lane, beam)
     return np.float32(floor - np.log(np.float32(parts.ensemble.child_ptr[0])) - _SLACK)
