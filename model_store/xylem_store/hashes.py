@@ -4,7 +4,7 @@ import secrets
 
 import numpy as np
 
-from xylem_store.compiled.decorators import inlined
+from xylem_store.compiled.decorators import nonallocating_inlined
 from xylem_store.compiled.handles import U8
 
 _32 = np.uint64(32)
@@ -16,32 +16,32 @@ _33 = np.uint64(33)
 _PRIME = np.uint64((1 << 31) - 1)
 
 
-@inlined
+@nonallocating_inlined
 def slot_start(hash_32: np.uint64, n_slots: int) -> np.int64:
     """Return the slot, in [0, n_slots), at which probing begins for a hash of [0, 2^32)."""
     return np.int64((hash_32 * np.uint64(n_slots)) >> _32)
 
 
-@inlined
+@nonallocating_inlined
 def slot_next(slot: np.int64, n_slots: int) -> np.int64:
     """Return the slot to probe after `slot`; after the last one, the first."""
     following = slot + np.int64(1)
     return following if following < n_slots else np.int64(0)
 
 
-@inlined
+@nonallocating_inlined
 def hash_start() -> np.uint64:
     """Return the state of `hash_bytes` before the first byte."""
     return _FNV_OFFSET
 
 
-@inlined
+@nonallocating_inlined
 def hash_byte(h: np.uint64, byte: np.uint8) -> np.uint64:
     """Return the state after one more byte: FNV-1a."""
     return (h ^ np.uint64(byte)) * _FNV_PRIME
 
 
-@inlined
+@nonallocating_inlined
 def hash_end(h: np.uint64) -> np.uint64:
     """Return the hash of the bytes so far; more may follow. The finaliser of MurmurHash3."""
     h = (h ^ (h >> _33)) * _MIX_1
@@ -49,7 +49,7 @@ def hash_end(h: np.uint64) -> np.uint64:
     return h ^ (h >> _33)
 
 
-@inlined
+@nonallocating_inlined
 def hash_bytes(utf8: U8, start: int, end: int) -> np.uint64:
     """Return the 64-bit hash of utf8[start:end]: FNV-1a, then the finaliser of MurmurHash3.
 
@@ -77,7 +77,7 @@ def new_seed() -> int:
     return 2 * secrets.randbits(29) + 1
 
 
-@inlined
+@nonallocating_inlined
 def seeded_hash(utf8: U8, start: int, end: int, seed: int) -> np.uint64:
     """Return a 64-bit hash of utf8[start:end].
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem_store.arrays import file_name, offset_fault, take
-from xylem_store.compiled.decorators import inlined, kernel
+from xylem_store.compiled.decorators import kernel, nonallocating_inlined
 from xylem_store.compiled.handles import I32, I64, U8, Bools, read_only
 from xylem_store.errors import BadNames, Corrupt
 from xylem_store.hashes import hash_bytes, slot_next, slot_start
@@ -73,7 +73,7 @@ class NameTable(NamedTuple):
         return len(self.offsets) - 1
 
 
-@inlined
+@nonallocating_inlined
 def _same(a: U8, a_start: int, b: U8, b_start: int, length: int) -> bool:
     i = 0
     while i < length and a[a_start + i] == b[b_start + i]:
@@ -81,7 +81,7 @@ def _same(a: U8, a_start: int, b: U8, b_start: int, length: int) -> bool:
     return i == length
 
 
-@inlined
+@nonallocating_inlined
 def probe(
     offsets: I64,
     utf8: U8,
@@ -111,7 +111,7 @@ def probe(
     return np.int64(-1)
 
 
-@inlined
+@nonallocating_inlined
 def id_by_hash(
     offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int, h: np.uint64
 ) -> np.int64:
@@ -120,7 +120,7 @@ def id_by_hash(
     return np.int64(slots[slot]) if slot >= 0 else slot
 
 
-@inlined
+@nonallocating_inlined
 def id_of(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int) -> np.int64:
     """Return the id of the name query[start:end], -1 if it is not in the table."""
     return id_by_hash(offsets, utf8, slots, query, start, end, hash_bytes(query, start, end))
@@ -144,7 +144,7 @@ def _find(offsets: I64, utf8: U8, slots: I32, query: U8, query_offsets: I64, ids
         ids_out[q] = id_of(offsets, utf8, slots, query, start, end)
 
 
-@inlined
+@nonallocating_inlined
 def _name_fault(utf8: U8, start: int, end: int) -> int:
     """Return the number in _FAULTS of the fault of the name utf8[start:end], 0 for none."""
     if start == end:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from xylem_store.compiled.decorators import inlined
+from xylem_store.compiled.decorators import nonallocating_inlined
 from xylem_store.compiled.handles import U8
 
 NO_CODE = -2  # returned instead of a code point for bytes that are no character
@@ -13,13 +13,13 @@ PLANE_1 = 0x10000
 N_CODES = 0x110000
 
 
-@inlined
+@nonallocating_inlined
 def size_of(code: int) -> int:
     """Return the number of bytes of a code point in UTF-8."""
     return 1 if code < 0x80 else (2 if code < 0x800 else (3 if code < PLANE_1 else 4))
 
 
-@inlined
+@nonallocating_inlined
 def code_of(data: U8, i: int) -> tuple[int, int]:
     """Return (the index after it, the code point) of the UTF-8 sequence at data[i].
 

@@ -93,7 +93,11 @@ def nonallocating_kernel(function: F) -> F:
 
 
 def nonallocating_inlined(function: F) -> F:
-    """Compile a small helper into each nonallocating kernel that calls it."""
+    """Compile a small helper into each kernel that calls it; it creates and returns no arrays.
+
+    The kernel may create some. With reference counts, which `inlined` has, a helper that is
+    called for each byte and calls others took up to eight times as long.
+    """
     return _compiled_for_callers(_NONALLOCATING, function)
 
 

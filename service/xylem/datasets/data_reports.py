@@ -39,7 +39,8 @@ def report_of(survey: Survey, source: str, names: Sequence[str] | None) -> DataR
     half = np.searchsorted(
         np.cumsum(survey.sizes), [(survey.n_rows + 1) // 2, survey.n_rows // 2 + 1]
     )
-    frequent = np.argsort(-survey.label_rows, kind="stable")[:EXAMPLES].tolist()
+    occurring = np.flatnonzero(survey.label_rows)
+    order = np.argsort(-survey.label_rows[occurring], kind="stable")
     findings = [*survey.file.findings]
     if names is not None:
         for check in CHECKS:
@@ -52,7 +53,7 @@ def report_of(survey: Survey, source: str, names: Sequence[str] | None) -> DataR
         rows=survey.n_rows,
         without_text=survey.n_blank if survey.has_texts else None,
         without_labels=int(survey.sizes[0]),
-        labels=int(np.count_nonzero(survey.label_rows)),
+        labels=len(occurring),
         median=float(half.mean()),
         largest=int(np.flatnonzero(survey.sizes).max(initial=0)),
         examples=tuple(
@@ -61,8 +62,7 @@ def report_of(survey: Survey, source: str, names: Sequence[str] | None) -> DataR
                 int(survey.label_rows[i]),
                 survey.file.place(int(survey.first_places[i])),
             )
-            for i in frequent
-            if survey.label_rows[i]
+            for i in occurring[order[:EXAMPLES]].tolist()
         ),
         scripts=survey.script_shares,
         options=tuple(survey.file.options),

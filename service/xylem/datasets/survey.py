@@ -33,7 +33,7 @@ class Survey:
     weight        the sum of the weights of rows; None: they have none
     sizes         int64[n], how many rows have i labels
     label_rows    int64[n], how many rows have label i
-    first_places  int64[n], the number of the first row of label i, for `file.place`; -1: none
+    first_places  int64[n], the number of the first row of label i, for `file.place`; 0 without rows
     lengths       how many labels rows list: one number if all list as many, else some
     """
 
@@ -68,17 +68,15 @@ class Survey:
         counts = np.diff(labels.indptr)
         if places is None:
             places = np.arange(self.n_rows + 1, self.n_rows + n_rows + 1, dtype=np.int64)
-        self.sizes = _sum(self.sizes, np.bincount(counts))
-        n_before = len(self.label_rows)
-        self.label_rows = _sum(self.label_rows, np.bincount(labels.indices))
-        grown = np.pad(self.first_places, (0, len(self.label_rows) - n_before), constant_values=-1)
-        indices, places_of_labels = labels.indices, np.repeat(places, counts)
-        if n_before:
-            is_new = grown[indices] < 0
-            indices, places_of_labels = indices[is_new], places_of_labels[is_new]
+        self.sizes = _as_long(self.sizes, int(counts.max(initial=0)) + 1)
+        np.add.at(self.sizes, counts, 1)
+        n_labels = int(labels.indices.max(initial=-1)) + 1
+        self.label_rows = _as_long(self.label_rows, n_labels)
+        self.first_places = _as_long(self.first_places, n_labels)
+        is_new = self.label_rows[labels.indices] == 0
         # of several rows of a label the last one that is assigned stays: the first one
-        grown[indices[::-1]] = places_of_labels[::-1]
-        self.first_places = grown
+        self.first_places[labels.indices[is_new][::-1]] = np.repeat(places, counts)[is_new][::-1]
+        np.add.at(self.label_rows, labels.indices, 1)
         if lengths is not None:
             self.lengths |= {int(lengths.min()), int(lengths.max())}
         self.n_rows += n_rows
@@ -126,7 +124,13 @@ class Survey:
         return shares if len(shares) > 1 else {}
 
 
-def _sum(sums: I64, increments: I64) -> I64:
-    """Return the sum of two arrays, the shorter one continued with zeros."""
-    n = max(len(sums), len(increments))
-    return np.pad(sums, (0, n - len(sums))) + np.pad(increments, (0, n - len(increments)))
+def _as_long(counts: I64, n: int) -> I64:
+    """Return counts of at least n things: those that are new have zeros.
+
+    What is not written takes no memory: a file of one line may have a label whose id is large.
+    """
+    if len(counts) >= n:
+        return counts
+    longer = np.zeros(n, np.int64)
+    longer[: len(counts)] = counts
+    return longer

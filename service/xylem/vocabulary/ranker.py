@@ -102,10 +102,14 @@ def fit_ranker(kind: str, candidates: Candidates, rows: I64, seed: int) -> Ranke
     Raises BadParameter if scikit-learn is not installed, BadData if no candidate is true, or all
     are. Deterministic.
     """
-    model = _fit(kind, candidates, rows, seed)
-    ranker = _ranker_of_trees(model) if kind == "boosted" else _linear_ranker(model)
     checked = candidates.features[:CHECKED_CANDIDATES]
-    worst = float(np.abs(margins_of(ranker, checked) - model.decision_function(checked)).max())
+    # one thread: scikit-learn divides the rows anew for each of some hundred trees, in fits and in
+    # margins, and on a busy machine its threads would wait for each other
+    with _sklearn("threadpoolctl").threadpool_limits(1):
+        model = _fit(kind, candidates, rows, seed)
+        margins = model.decision_function(checked)
+    ranker = _ranker_of_trees(model) if kind == "boosted" else _linear_ranker(model)
+    worst = float(np.abs(margins_of(ranker, checked) - margins).max())
     if worst > _MARGIN_TOLERANCE:  # its trees' fields are not a public interface
         raise BadParameter(
             "combine: expected trees as scikit-learn 1.6 to 1.9 has them, found others, whose "
@@ -126,21 +130,17 @@ def _fit(kind: str, candidates: Candidates, rows: I64, seed: int) -> Any:
             "combine: expected rows of which some candidates are true, and others not, found "
             f"{y.sum()} true ones among {len(y)} candidates of {len(rows)} rows"
         )
-    is_large = len(candidates.ptr) > MANY_ROWS
     if kind == "boosted":
-        options = _BOOSTED | (_BOOSTED_MANY_ROWS if is_large else {})
+        options = _BOOSTED | (_BOOSTED_MANY_ROWS if len(candidates.ptr) > MANY_ROWS else {})
         model = _sklearn("sklearn.ensemble").HistGradientBoostingClassifier(
             **options, random_state=seed
         )
     else:
-        linear = _sklearn("sklearn.linear_model").LogisticRegression
         model = _sklearn("sklearn.pipeline").make_pipeline(
             _sklearn("sklearn.preprocessing").StandardScaler(),
-            linear(max_iter=1000, random_state=seed),
+            _sklearn("sklearn.linear_model").LogisticRegression(max_iter=1000, random_state=seed),
         )
-    # one thread: on a busy machine several would wait for each other
-    with _sklearn("threadpoolctl").threadpool_limits(1):
-        return model.fit(x, y)
+    return model.fit(x, y)
 
 
 def rank_by_folds(kind: str, candidates: Candidates, seed: int) -> F64:
@@ -154,13 +154,14 @@ def rank_by_folds(kind: str, candidates: Candidates, seed: int) -> F64:
     fold = np.random.default_rng(seed).permutation(n_rows) % n_folds
     margins = np.empty(len(candidates.labels))
     of_candidate = fold[rows_of(candidates.ptr)]
-    for number in range(n_folds):
-        model = _fit(kind, candidates, np.flatnonzero(fold != number), seed)
-        held_out = of_candidate == number
-        # OpenBLAS may report an invalid operation in lanes that it does not use; scikit-learn has
-        # checked that all numbers are finite
-        with np.errstate(invalid="ignore"):
-            margins[held_out] = model.decision_function(candidates.features[held_out])
+    with _sklearn("threadpoolctl").threadpool_limits(1):
+        for number in range(n_folds):
+            model = _fit(kind, candidates, np.flatnonzero(fold != number), seed)
+            held_out = of_candidate == number
+            # OpenBLAS may report an invalid operation in lanes that it does not use; scikit-learn
+            # has checked that all numbers are finite
+            with np.errstate(invalid="ignore"):
+                margins[held_out] = model.decision_function(candidates.features[held_out])
     return margins
 
 
@@ -258,12 +259,10 @@ def _ranker(linear: F64, trees: list[NDArray[Any]]) -> Ranker:
 def _by_levels(nodes: NDArray[Any]) -> list[int]:
     """Return the nodes of a tree level by level from the root, left children before right ones."""
     order = [0]
-    position = 0
-    while position < len(order):
-        node = nodes[order[position]]
+    for i in order:  # it grows meanwhile
+        node = nodes[i]
         if not node["is_leaf"]:
             order += [int(node["left"]), int(node["right"])]
-        position += 1
     return order
 
 

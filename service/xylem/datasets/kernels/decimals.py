@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from xylem_store import U8, inlined
+from xylem_store import U8, nonallocating_inlined
 
 _ZERO, _NINE, _PLUS, _MINUS, _DOT, _E, _SMALL_E = b"09+-.Ee"
 
@@ -18,13 +18,13 @@ _FLOAT_POWERS = np.array([float(f"1e{power}") for power in range(_POWER_MAX + 1)
 _SLACK = 1e-15
 
 
-@inlined
+@nonallocating_inlined
 def is_digit(byte: int) -> bool:
     """Return whether a byte is an ASCII digit."""
     return _ZERO <= byte <= _NINE
 
 
-@inlined
+@nonallocating_inlined
 def parse_id(data: U8, i: int, limit: int) -> tuple[int, int]:
     """Read the unsigned integer at data[i]; return (the integer, where it ends).
 
@@ -39,7 +39,7 @@ def parse_id(data: U8, i: int, limit: int) -> tuple[int, int]:
     return number, i
 
 
-@inlined
+@nonallocating_inlined
 def _digits(data: U8, i: int, significand: np.uint64, n: int) -> tuple[np.uint64, int, int, int]:
     """Append the digits at data[i] to `significand`, which has n digits so far.
 
@@ -57,7 +57,7 @@ def _digits(data: U8, i: int, significand: np.uint64, n: int) -> tuple[np.uint64
     return significand, n, dropped, i
 
 
-@inlined
+@nonallocating_inlined
 def _exponent(data: U8, i: int) -> tuple[int, int, bool]:
     """Read the exponent at data[i]; return (the exponent, its end, whether there is one)."""
     sign = -1 if data[i] == _MINUS else 1
@@ -67,7 +67,7 @@ def _exponent(data: U8, i: int) -> tuple[int, int, bool]:
     return sign * number, end, end > i
 
 
-@inlined
+@nonallocating_inlined
 def _rounded(significand: np.uint64, power: int) -> tuple[np.float32, int]:
     """Return the float32 of significand * 10^power and EXACT; or HARD if it cannot be rounded here.
 
@@ -90,7 +90,7 @@ def _rounded(significand: np.uint64, power: int) -> tuple[np.float32, int]:
     return low, EXACT
 
 
-@inlined
+@nonallocating_inlined
 def parse_decimal(data: U8, i: int) -> tuple[np.float32, int, int]:
     """Read the decimal number at data[i]; return (the number, where it ends, one of the codes
     above).

@@ -12,7 +12,7 @@ import numpy as np
 
 from xylem.base import offsets
 from xylem.engine.kernels.text.texts import LINE_END
-from xylem_store import F32, I32, I64, N_CODES, U8, inlined
+from xylem_store import F32, I32, I64, N_CODES, U8, nonallocating_inlined
 
 # The bits of a character's class.
 #
@@ -181,14 +181,14 @@ def _joined(line_end: re.Match[str]) -> str:
     )
 
 
-@inlined
+@nonallocating_inlined
 def size_at(utf8: U8, i: int) -> int:
     """Return the number of bytes of the character at i; `utf8` is well formed."""
     byte = utf8[i]
     return 1 if byte < 0x80 else (2 if byte < 0xE0 else (3 if byte < 0xF0 else 4))
 
 
-@inlined
+@nonallocating_inlined
 def code_at(utf8: U8, i: int, size: int) -> int:
     """Return the code point of the character of `size` bytes at i."""
     code = np.int64(utf8[i])

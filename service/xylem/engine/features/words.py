@@ -15,7 +15,7 @@ from xylem.engine.features.characters import (
     encoded,
     size_at,
 )
-from xylem_store import F32, I64, U8, inlined, kernel
+from xylem_store import F32, I64, U8, kernel, nonallocating_inlined
 
 BLANK = 32
 # the least characters of a word, except that a character of a script without blanks is a word
@@ -74,12 +74,13 @@ def split_words(texts: Sequence[str], reading: TextReading) -> Words:
 PAIR_WEIGHT = np.float32(0.5)
 
 
+@nonallocating_inlined
 def ngrams_a_word(ngram_min: int, ngram_max: int) -> int:
     """Return the most n-grams that can begin with the same word."""
     return max(2, ngram_max) - ngram_min + 1
 
 
-@inlined
+@nonallocating_inlined
 def _word_end(utf8: U8, i: int, stop: int, of_classes: U8) -> tuple[int, bool, bool]:
     """Return (end, is_word, unspaced) of the run of characters that begins at i.
 
@@ -138,7 +139,7 @@ def split(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64, I64, I64]:
     return out[:position], word_ptr, starts[:n], ends[:n]
 
 
-@inlined
+@nonallocating_inlined
 def _longest(start: I64, end: I64, first: int, last: int, ngram_max: int) -> int:
     """Return the most words of an n-gram that begins at word `first`.
 
@@ -158,14 +159,11 @@ def ngram_spans(
     Those of a text are ordered by first word, then by length. Two words that touch always form a
     pair as well, unless ngram_min is more than 2.
     """
-    n = 0
     n_texts = len(word_ptr) - 1
-    for text in range(n_texts):
-        for first in range(word_ptr[text], word_ptr[text + 1]):
-            n += max(0, _longest(start, end, first, word_ptr[text + 1], ngram_max) - ngram_min + 1)
+    room = len(start) * ngrams_a_word(ngram_min, ngram_max)
     row_ptr = np.zeros(n_texts + 1, np.int64)
-    starts = np.empty(n, np.int64)
-    ends = np.empty(n, np.int64)
+    starts = np.empty(room, np.int64)
+    ends = np.empty(room, np.int64)
     n = 0
     for text in range(n_texts):
         for first in range(word_ptr[text], word_ptr[text + 1]):
@@ -175,7 +173,7 @@ def ngram_spans(
                 ends[n] = end[first + length - 1]
                 n += 1
         row_ptr[text + 1] = n
-    return row_ptr, starts, ends
+    return row_ptr, starts[:n], ends[:n]
 
 
 @kernel

@@ -7,7 +7,7 @@ block is absorbed once.
 
 import numpy as np
 
-from xylem_store import U8, U64, inlined, kernel
+from xylem_store import U8, U64, inlined, kernel, nonallocating_inlined
 
 MAC_BYTES = 16
 BLOCK_BYTES = 128
@@ -56,12 +56,12 @@ _64 = np.uint64(64)
 _ROTATIONS = 32, 24, 16, 63
 
 
-@inlined
+@nonallocating_inlined
 def _rotate_right(word: np.uint64, n_bits: int) -> np.uint64:
     return (word >> np.uint64(n_bits)) | (word << (_64 - np.uint64(n_bits)))
 
 
-@inlined
+@nonallocating_inlined
 def _compress(state: U64, words: U64, n_bytes: int, is_last: bool, v: U64) -> None:
     """Absorb a block of 16 words into the state (section 3.2).
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.datasets import EXACT, is_digit, parse_decimal, parse_id
-from xylem_store import F32, U8, inlined
+from xylem_store import F32, U8, nonallocating_inlined
 
 INDICES = np.frombuffer(b'"indices"', np.uint8)
 VALUES = np.frombuffer(b'"values"', np.uint8)
@@ -30,7 +30,7 @@ MINUS = 45
 DOT = 46
 
 
-@inlined
+@nonallocating_inlined
 def skip_blanks(data: U8, i: int) -> int:
     """Return the place after blanks; a line's end is no blank."""
     while data[i] == _SPACE or data[i] == _TAB or data[i] == _RETURN:
@@ -38,14 +38,14 @@ def skip_blanks(data: U8, i: int) -> int:
     return i
 
 
-@inlined
+@nonallocating_inlined
 def skip_byte(data: U8, i: int, byte: int) -> int:
     """Return the place after blanks and `byte`; the last place if it is not there."""
     i = skip_blanks(data, i)
     return i + 1 if data[i] == byte else len(data) - 1
 
 
-@inlined
+@nonallocating_inlined
 def skip_key(data: U8, i: int, key: U8) -> int:
     """Return the place after blanks and the key; the last place if it is not there."""
     i = skip_blanks(data, i)
@@ -55,7 +55,7 @@ def skip_key(data: U8, i: int, key: U8) -> int:
     return i + len(key)
 
 
-@inlined
+@nonallocating_inlined
 def first_item(data: U8, i: int) -> tuple[int, bool]:
     """Return (the place of a list's first item, False), from after the opening bracket on.
 
@@ -67,7 +67,7 @@ def first_item(data: U8, i: int) -> tuple[int, bool]:
     return i, False
 
 
-@inlined
+@nonallocating_inlined
 def next_item(data: U8, i: int) -> tuple[int, bool]:
     """Return (the place of the item after one that ends at i, False).
 
@@ -79,7 +79,7 @@ def next_item(data: U8, i: int) -> tuple[int, bool]:
     return i, is_end
 
 
-@inlined
+@nonallocating_inlined
 def read_ids(data: U8, i: int, limit: int, ids_out: NDArray[Any], n: int) -> tuple[int, int]:
     """Read a list of integers in [0, limit), from after its opening bracket on, into ids_out[n:].
 
@@ -97,7 +97,7 @@ def read_ids(data: U8, i: int, limit: int, ids_out: NDArray[Any], n: int) -> tup
     return i, n
 
 
-@inlined
+@nonallocating_inlined
 def read_numbers(data: U8, i: int, values_out: F32, n: int) -> tuple[int, int]:
     """Read a list of numbers, from after its opening bracket on, into values_out[n:].
 
@@ -116,7 +116,7 @@ def read_numbers(data: U8, i: int, values_out: F32, n: int) -> tuple[int, int]:
     return i, n
 
 
-@inlined
+@nonallocating_inlined
 def read_number(data: U8, i: int) -> tuple[np.float32, int]:
     """Read the number at data[i]; return (the number, the place after it).
 
@@ -131,7 +131,7 @@ def read_number(data: U8, i: int) -> tuple[np.float32, int]:
     return value, end
 
 
-@inlined
+@nonallocating_inlined
 def _is_json_number(data: U8, i: int) -> bool:
     """Return whether a number at data[i] that `parse_decimal` accepts is valid JSON too.
 
@@ -146,7 +146,7 @@ def _is_json_number(data: U8, i: int) -> bool:
     return data[i] != DOT or is_digit(data[i + 1])
 
 
-@inlined
+@nonallocating_inlined
 def read_instance(
     data: U8, i: int, limit: int, ids_out: NDArray[Any], values_out: F32, start: int
 ) -> tuple[int, int]:

@@ -24,8 +24,8 @@ from xylem_store import (
     U8,
     Handle,
     code_of,
-    inlined,
     kernel,
+    nonallocating_inlined,
     size_of,
     struct_at,
 )
@@ -40,13 +40,13 @@ _TEXT = np.frombuffer(b'"text"', np.uint8)
 _LOW_SURROGATE = 0xDC00
 
 
-@inlined
+@nonallocating_inlined
 def _byte_at(data: U8, i: int) -> int:
     """Return the byte at data[i] as an integer of 64 bits."""
     return int(np.int64(data[i]))
 
 
-@inlined
+@nonallocating_inlined
 def next_code(data: U8, i: int) -> tuple[int, int]:
     """Return (the place after the character at data[i], its code point).
 
@@ -59,7 +59,7 @@ def next_code(data: U8, i: int) -> tuple[int, int]:
     return code_of(data, i) if byte >= _BLANK else (i, NO_CODE)
 
 
-@inlined
+@nonallocating_inlined
 def _escaped(data: U8, i: int) -> tuple[int, int]:
     """Return (the place after the escape at data[i], its code point), NO_CODE if it is wrong."""
     letter = data[i + 1]
@@ -80,7 +80,7 @@ def _escaped(data: U8, i: int) -> tuple[int, int]:
     return i + 6, PLANE_1 + ((code - HIGH_SURROGATE) << 10) + (low - _LOW_SURROGATE)
 
 
-@inlined
+@nonallocating_inlined
 def _hex(data: U8, i: int) -> int:
     """Return the number of four hexadecimal digits at data[i], NO_CODE if they are no digits."""
     code = 0
@@ -96,7 +96,7 @@ def _hex(data: U8, i: int) -> int:
     return int(code)
 
 
-@inlined
+@nonallocating_inlined
 def is_text(data: U8, i: int) -> bool:
     """Return whether the instance that begins at data[i] is a text."""
     return bool(skip_key(data, skip_byte(data, i, OPEN), _TEXT) < len(data) - 1)
@@ -120,7 +120,7 @@ def read_text_lines(data: U8, texts_at: Handle) -> bool:
     return True
 
 
-@inlined
+@nonallocating_inlined
 def read_text(data: U8, i: int, texts: BodyTexts, n: int, n_characters: int) -> tuple[int, int]:
     """Read the n-th instance `{"text": "..."}`.
 
@@ -135,7 +135,7 @@ def read_text(data: U8, i: int, texts: BodyTexts, n: int, n_characters: int) -> 
     return skip_blanks(data, skip_byte(data, i, CLOSE)), n_characters
 
 
-@inlined
+@nonallocating_inlined
 def read_string(
     data: U8, i: int, texts: BodyTexts, position: int, n_characters: int
 ) -> tuple[int, int, int]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from xylem.engine import place
 from xylem_store import I32, U64, inlined
 
 
@@ -34,6 +35,6 @@ def shuffle(items: I32, n: int, state: U64) -> None:
     """Put the first n items into random order (Fisher and Yates)."""
     for i in range(n - 1, 0, -1):
         j = random_below(state, i + 1)
-        element = items[i]
-        items[i] = items[j]
-        items[j] = element
+        element = items[place(i)]
+        items[place(i)] = items[place(j)]
+        items[place(j)] = element

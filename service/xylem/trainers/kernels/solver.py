@@ -34,6 +34,7 @@ from xylem_store import (
     Integer,
     inlined,
     kernel,
+    nonallocating_inlined,
     prefetch,
     vadd,
     vbroadcast,
@@ -73,38 +74,38 @@ class Tile(NamedTuple):
     active: U16
 
 
-@inlined
+@nonallocating_inlined
 def margins_of(problem: Problem, tile: Tile, i: Integer) -> Any:
     """Return w . x + b of row i for each child."""
     total = vload(tile.weights, (len(tile.weights) - 1) * LANES)
-    for e in range(problem.indptr[i], problem.indptr[i + 1]):
-        weight = vload(tile.weights, problem.features[e] * LANES)
-        total = vadd(total, vmul(vbroadcast(problem.values[e]), weight))
+    for e in range(problem.indptr[place(i)], problem.indptr[place(i + 1)]):
+        weight = vload(tile.weights, problem.features[place(e)] * LANES)
+        total = vadd(total, vmul(vbroadcast(problem.values[place(e)]), weight))
     return vadd(total, tail_margins(problem, tile.weights, i))
 
 
-@inlined
+@nonallocating_inlined
 def add_row(problem: Problem, tile: Tile, i: Integer, step: Any) -> None:
     """Add step * (x, 1) of row i to the weights and bias of each child."""
     bias = (len(tile.weights) - 1) * LANES
     vstore(tile.weights, bias, vadd(vload(tile.weights, bias), step))
-    for e in range(problem.indptr[i], problem.indptr[i + 1]):
-        offset = problem.features[e] * LANES
-        weight = vload(tile.weights, offset)
-        vstore(tile.weights, offset, vadd(weight, vmul(vbroadcast(problem.values[e]), step)))
+    for e in range(problem.indptr[place(i)], problem.indptr[place(i + 1)]):
+        offset = problem.features[place(e)] * LANES
+        change = vmul(vbroadcast(problem.values[place(e)]), step)
+        vstore(tile.weights, offset, vadd(vload(tile.weights, offset), change))
     add_tail(problem, tile.weights, i, step)
 
 
-@inlined
+@nonallocating_inlined
 def _expect_row(problem: Problem, tile: Tile, i: Integer) -> None:
     """Prefetch row i into the cache."""
     prefetch(tile.alpha, i * LANES)
-    for e in range(problem.indptr[i], problem.indptr[i + 1], _LINE):
+    for e in range(problem.indptr[place(i)], problem.indptr[place(i + 1)], _LINE):
         prefetch(problem.features, e)
         prefetch(problem.values, e)
 
 
-@inlined
+@nonallocating_inlined
 def _hinge_step(
     problem: Problem, tile: Tile, i: Integer, live: Integer, diagonal: Any, above: Any
 ) -> Any:
@@ -116,13 +117,13 @@ def _hinge_step(
     the row any more: their dual variable is 0, and their gradient is larger than `above`.
     """
     zero = vbroadcast(0.0)
-    y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
+    y = vselect(np.int64(tile.positive[place(i)]), vbroadcast(1.0), vbroadcast(-1.0))
     alpha = vload(tile.alpha, i * LANES)
     gradient = vsub(vmul(y, margins_of(problem, tile, i)), vbroadcast(1.0))
     gradient = vadd(gradient, vmul(alpha, diagonal))
     bound = ~vgreater(alpha, zero)
     projected = vselect(live, vselect(bound, vmin(gradient, zero), gradient), zero)
-    curvature = vadd(vbroadcast(problem.squares[i] + np.float32(1)), diagonal)
+    curvature = vadd(vbroadcast(problem.squares[place(i)] + np.float32(1)), diagonal)
     target = vmax(vsub(alpha, vdiv(gradient, curvature)), zero)
     delta = vselect(live, vsub(target, alpha), zero)
     if vnonzero(delta):
@@ -131,7 +132,7 @@ def _hinge_step(
     return projected, bound & live & vgreater(gradient, above)
 
 
-@inlined
+@nonallocating_inlined
 def _hinge_epoch(
     problem: Problem, tile: Tile, n_active: int, done: int, diagonal: F32, extent: F32
 ) -> int:
@@ -149,17 +150,17 @@ def _hinge_epoch(
     stride = LANES if len(diagonal) > 1 else 0
     k = 0
     while k < n_active:
-        i = np.int64(tile.order[k])
-        live = np.int64(tile.active[i])
+        i = np.int64(tile.order[place(k)])
+        live = np.int64(tile.active[place(i)])
         if live & ~done == 0:
             n_active -= 1
-            tile.order[k] = tile.order[n_active]
-            tile.order[n_active] = i
+            tile.order[place(k)] = tile.order[place(n_active)]
+            tile.order[place(n_active)] = i
             continue
         if k + 1 < n_active:
-            _expect_row(problem, tile, np.int64(tile.order[k + 1]))
+            _expect_row(problem, tile, np.int64(tile.order[place(k + 1)]))
         projected, dropped = _hinge_step(problem, tile, i, live, vload(diagonal, i * stride), above)
-        tile.active[i] = live & ~dropped
+        tile.active[place(i)] = live & ~dropped
         largest = vmax(largest, projected)
         least = vmin(least, projected)
         k += 1
@@ -283,7 +284,7 @@ def solve_one(
     return weights
 
 
-@inlined
+@nonallocating_inlined
 def _newton(q: Any, slope: Any, cost: Any, old: Any, need_above: Any, lanes: int) -> Any:
     """Minimise the logistic dual along one variable for each child.
 
@@ -313,7 +314,7 @@ def _newton(q: Any, slope: Any, cost: Any, old: Any, need_above: Any, lanes: int
     return vselect(moved, z, old), first, moved
 
 
-@inlined
+@nonallocating_inlined
 def _logistic_step(
     problem: Problem, tile: Tile, i: Integer, lanes: int, cost: Any, inner: Any
 ) -> Any:
@@ -323,12 +324,12 @@ def _logistic_step(
     a > 0 when a is the smaller, else -(cost - a).
     """
     zero = vbroadcast(0.0)
-    y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
+    y = vselect(np.int64(tile.positive[place(i)]), vbroadcast(1.0), vbroadcast(-1.0))
     stored = vload(tile.alpha, i * LANES)
     low = vgreater(stored, zero)
     a = vselect(low, stored, vadd(cost, stored))
     other = vselect(low, vsub(cost, stored), vsub(zero, stored))
-    q = vbroadcast(problem.squares[i] + np.float32(1))
+    q = vbroadcast(problem.squares[place(i)] + np.float32(1))
     slope = vmul(y, margins_of(problem, tile, i))
     middle = vmul(vmul(vbroadcast(0.5), q), vsub(other, a))
     swap = vgreater(zero, vadd(middle, slope))
@@ -344,6 +345,20 @@ def _logistic_step(
         step = vmul(y, vsub(z, old))
         add_row(problem, tile, i, vselect(swap, vsub(zero, step), step))
     return size
+
+
+@nonallocating_inlined
+def _logistic_epoch(problem: Problem, tile: Tile, lanes: int, cost: F32, inner: Any) -> Any:
+    """Visit all rows in the order of the tile; return the size of each child's largest gradient."""
+    stride = LANES if len(cost) > 1 else 0
+    largest = vbroadcast(0.0)
+    for k in range(len(tile.order)):
+        if k + 1 < len(tile.order):
+            _expect_row(problem, tile, np.int64(tile.order[place(k + 1)]))
+        row = np.int64(tile.order[place(k)])
+        size = _logistic_step(problem, tile, row, lanes, vload(cost, row * stride), inner)
+        largest = vmax(largest, size)
+    return largest
 
 
 @kernel
@@ -372,22 +387,15 @@ def solve_logistic(
     for i in range(n_rows):
         tile.order[i] = i
         if not vnonzero(vload(tile.alpha, i * LANES)):
-            y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
+            y = vselect(np.int64(tile.positive[place(i)]), vbroadcast(1.0), vbroadcast(-1.0))
             alpha = vmin(vmul(vbroadcast(0.001), vload(cost, i * stride)), vbroadcast(1e-8))
             vstore(tile.alpha, i * LANES, alpha)
             add_row(problem, tile, i, vmul(y, alpha))
     for epoch in range(epochs_max):
         shuffle(tile.order, n_rows, state)
-        largest = vbroadcast(0.0)
-        for k in range(n_rows):
-            if k + 1 < n_rows:
-                _expect_row(problem, tile, np.int64(tile.order[k + 1]))
-            row = np.int64(tile.order[k])
-            largest = vmax(
-                largest,
-                _logistic_step(problem, tile, row, lanes, vload(cost, row * stride), inner),
-            )
-        undone = vgreater(largest, vbroadcast(eps)) & lanes
+        undone = (
+            vgreater(_logistic_epoch(problem, tile, lanes, cost, inner), vbroadcast(eps)) & lanes
+        )
         if stop[0] or undone == 0:
             return epoch + 1
     return -undone

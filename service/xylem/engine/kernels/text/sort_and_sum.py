@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem_store import F32, I32, I64, inlined, kernel
+from xylem_store import F32, I32, I64, kernel, nonallocating_inlined
 
 _32 = np.int64(32)
 _LOW_32 = np.int64(0xFFFFFFFF)
 
 
-@inlined
+@nonallocating_inlined
 def _ascending(indices: I32, start: int, end: int) -> bool:
     i = start + 1
     while i < end and indices[i] > indices[i - 1]:

@@ -17,8 +17,8 @@ from xylem_store import (
     Handle,
     caller,
     handle,
-    inlined,
     kernel,
+    nonallocating_inlined,
     size_of,
     struct_at,
 )
@@ -33,7 +33,7 @@ UTF8_A_CHARACTER = 4
 LINE_END = -2
 
 
-@inlined
+@nonallocating_inlined
 def encode(code: int, utf8: U8, position: int) -> int:
     """Write a code point as UTF-8 to utf8[position:]; return where it ends."""
     size = size_of(code)
@@ -96,7 +96,7 @@ def no_texts() -> BodyTexts:
     )
 
 
-@inlined
+@nonallocating_inlined
 def put_character(
     code: int, texts: BodyTexts, position: int, n_characters: int
 ) -> tuple[int, bool]:
@@ -116,7 +116,7 @@ def put_character(
     return encode(ready, texts.utf8, position), True
 
 
-@inlined
+@nonallocating_inlined
 def _ends_in_hyphen(utf8: U8, position: int) -> bool:
     """Return whether there is a hyphen before utf8[position], maybe with blanks between."""
     while position > 0 and utf8[position - 1] <= _BLANK:

@@ -28,8 +28,8 @@ from xylem_store import (
     caller,
     clock_ns,
     handle,
-    inlined,
     kernel,
+    nonallocating_inlined,
     struct_at,
 )
 
@@ -161,10 +161,10 @@ def is_within_limits(
     )
 
 
-_is_within_limits = inlined(is_within_limits)
+_is_within_limits = nonallocating_inlined(is_within_limits)
 
 
-@inlined
+@nonallocating_inlined
 def _set_spans(n_rows: int, n_places: int, call: FastCall, beam: ReadyBeam) -> bool:
     """Set where the labels of each row begin and end; return whether all answers are exact."""
     is_exact = True
@@ -175,7 +175,7 @@ def _set_spans(n_rows: int, n_places: int, call: FastCall, beam: ReadyBeam) -> b
     return is_exact
 
 
-@inlined
+@nonallocating_inlined
 def _write_answer(
     kind: int,
     model: FastModel,
@@ -197,7 +197,7 @@ def _write_answer(
     return bool(_write(model.writing, (spans, thresholds, labels, seal, serial, *buffers)))
 
 
-@inlined
+@nonallocating_inlined
 def _count_stage(stage: int, nanoseconds: int, call: FastCall) -> None:
     """Add the duration of a stage to the counts."""
     bucket = 0
@@ -207,7 +207,7 @@ def _count_stage(stage: int, nanoseconds: int, call: FastCall) -> None:
     call.total_ns[stage] += nanoseconds
 
 
-@inlined
+@nonallocating_inlined
 def _count_stages(counts_read: bool, call: FastCall) -> None:
     """Add the durations of the stages of a call that ends now to the counts.
 
@@ -223,7 +223,7 @@ def _count_stages(counts_read: bool, call: FastCall) -> None:
     _count_stage(WRITE, times[WRITTEN] - times[SEARCHED], call)
 
 
-@inlined
+@nonallocating_inlined
 def _read_body(data: U8, start: int, kind: int, model: FastModel, call: FastCall) -> _Query:
     """Read a body of a kind into rows, or into texts; return the fields of its BodyQuery."""
     constants = model.n_features, model.norm, model.top_r, model.beam_width

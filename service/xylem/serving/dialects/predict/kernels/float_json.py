@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from xylem.serving.kernels.sparse_json import DOT, MINUS, ZERO
-from xylem_store import U8, inlined
+from xylem_store import U8, nonallocating_inlined
 
 # The most bytes with which a score is written.
 TEXT_BYTES_MAX = 20
@@ -33,7 +33,7 @@ _EXACT_POWERS = [
 _POWERS = np.array([math.ceil(power) for power in _EXACT_POWERS], np.uint64)
 
 
-@inlined
+@nonallocating_inlined
 def _round_to_odd(power: np.uint64, factor: np.uint64) -> np.uint64:
     """Return the upper 32 bits of the 96-bit product, rounded to odd.
 
@@ -44,7 +44,7 @@ def _round_to_odd(power: np.uint64, factor: np.uint64) -> np.uint64:
     return (upper >> _32) | odd
 
 
-@inlined
+@nonallocating_inlined
 def shortest(bits: np.uint32) -> tuple[np.int64, np.int64]:
     """Return (digits, exponent) of the positive finite float32 that has these bits.
 
@@ -84,14 +84,14 @@ def shortest(bits: np.uint32) -> tuple[np.int64, np.int64]:
     return digits + (1 if rounds_up else 0), k
 
 
-@inlined
+@nonallocating_inlined
 def _write_digits(digits: np.int64, n: int, out: U8, position: int) -> None:
     for i in range(position + n - 1, position - 1, -1):
         out[i] = ZERO + digits % 10
         digits //= 10
 
 
-@inlined
+@nonallocating_inlined
 def _length(digits: np.int64) -> int:
     n = 1
     while digits >= 10:
@@ -100,7 +100,7 @@ def _length(digits: np.int64) -> int:
     return n
 
 
-@inlined
+@nonallocating_inlined
 def write_integer(number: np.int64, out: U8, position: int) -> int:
     """Write an integer >= 0 at out[position]; return where it ends."""
     n = _length(number)
@@ -108,14 +108,14 @@ def write_integer(number: np.int64, out: U8, position: int) -> int:
     return position + n
 
 
-@inlined
+@nonallocating_inlined
 def _write_exponent(exponent: int, out: U8, position: int) -> int:
     out[position] = _SMALL_E
     out[position + 1] = MINUS if exponent < 0 else _PLUS
     return write_integer(np.int64(abs(exponent)), out, position + 2)
 
 
-@inlined
+@nonallocating_inlined
 def write_float32(bits: np.uint32, out: U8, position: int) -> int:
     """Write the float32 that has these bits, finite and >= 0, at out[position]; return its end."""
     if bits == 0:

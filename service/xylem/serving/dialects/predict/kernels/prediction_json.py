@@ -10,7 +10,7 @@ from xylem.serving.dialects.predict.kernels.float_json import (
 from xylem.serving.kernels.blake2 import BLOCK_BYTES, MAC_BYTES, append_mac
 from xylem.serving.kernels.sparse_json import CLOSE, COMMA
 from xylem.serving.kernels.text_json import BACKSLASH, QUOTE
-from xylem_store import F32, I32, I64, U8, U64, inlined, kernel
+from xylem_store import F32, I32, I64, U8, U64, kernel, nonallocating_inlined
 
 TOKEN_HEAD_BYTES = 29  # the bytes of a token before its labels: see `xylem.serving.feedback.tokens`
 
@@ -32,7 +32,7 @@ _FIXED = len(_LABEL) + len(_ID) + len(_SCORE) + len(_UNLEARNED) + 10 + TEXT_BYTE
 _AROUND = len(_LABELS) + len(_TOKEN) + len(_NOT_EXACT) + 2 * TOKEN_ROOM
 
 
-@inlined
+@nonallocating_inlined
 def copy_text(text: U8, out: U8, position: int) -> int:
     """Write a text at out[position]; return where it ends."""
     for i in range(len(text)):
@@ -40,7 +40,7 @@ def copy_text(text: U8, out: U8, position: int) -> int:
     return position + len(text)
 
 
-@inlined
+@nonallocating_inlined
 def write_name(utf8: U8, start: int, end: int, out: U8, position: int) -> int:
     """Write a name as the inside of a JSON string; return the place after it.
 
@@ -55,7 +55,7 @@ def write_name(utf8: U8, start: int, end: int, out: U8, position: int) -> int:
     return position
 
 
-@inlined
+@nonallocating_inlined
 def pack(number: int | np.int64, n_bytes: int, out: U8, position: int) -> int:
     """Write an integer as n_bytes bytes, little-endian; return the place after it."""
     for _ in range(n_bytes):
@@ -65,7 +65,7 @@ def pack(number: int | np.int64, n_bytes: int, out: U8, position: int) -> int:
     return position
 
 
-@inlined
+@nonallocating_inlined
 def _write_base64(data: U8, n: int, out: U8, position: int) -> int:
     """Write data[:n] as base64, in the URL-safe alphabet of RFC 4648, without padding.
 

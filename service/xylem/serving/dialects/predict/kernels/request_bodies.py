@@ -36,7 +36,16 @@ from xylem.serving.kernels.sparse_json import (
     skip_key,
 )
 from xylem.serving.kernels.text_json import QUOTE, is_text, read_text
-from xylem_store import F32, U8, Handle, Uncopyable, handle_of, inlined, kernel, struct_at
+from xylem_store import (
+    F32,
+    U8,
+    Handle,
+    Uncopyable,
+    handle_of,
+    kernel,
+    nonallocating_inlined,
+    struct_at,
+)
 
 _INSTANCES = np.frombuffer(b'"instances"', np.uint8)
 _TOP_R = np.frombuffer(b'"top_r"', np.uint8)
@@ -205,7 +214,7 @@ def read_body(
     return n_rows, n_values, options[0], options[1], options[2], options[3]
 
 
-@inlined
+@nonallocating_inlined
 def read_option(
     data: U8, i: int, options: tuple[int, int, int, int], number_out: F32
 ) -> tuple[int, tuple[int, int, int, int]]:
@@ -228,7 +237,7 @@ def read_option(
     return i, (top_r, beam_width, threshold, is_exact)
 
 
-@inlined
+@nonallocating_inlined
 def _read_instances(
     data: U8, i: int, are_texts: bool, n_features: int, rows_out: RowArrays, texts_at: Handle
 ) -> tuple[int, int]:
@@ -259,7 +268,7 @@ def _read_instances(
     return len(data) - 1, 0
 
 
-@inlined
+@nonallocating_inlined
 def _read_count(data: U8, i: int) -> tuple[int, int]:
     """Read the integer >= 1 that follows a key; return (the place after it, the integer)."""
     i = skip_blanks(data, skip_byte(data, i, COLON))
@@ -269,7 +278,7 @@ def _read_count(data: U8, i: int) -> tuple[int, int]:
     return end, number
 
 
-@inlined
+@nonallocating_inlined
 def _read_threshold(data: U8, i: int, number_out: F32) -> tuple[int, int]:
     """Read the threshold that follows a key; return (the place after it, TUNED or NUMBER)."""
     i = skip_blanks(data, skip_byte(data, i, COLON))
@@ -280,7 +289,7 @@ def _read_threshold(data: U8, i: int, number_out: F32) -> tuple[int, int]:
     return i if np.float32(0.0) < number < np.float32(1.0) else len(data) - 1, NUMBER
 
 
-@inlined
+@nonallocating_inlined
 def read_truth(data: U8, i: int) -> tuple[int, int]:
     """Read the `true` or `false` that follows a key; return (the place after it, 1 or 0)."""
     i = skip_blanks(data, skip_byte(data, i, COLON))

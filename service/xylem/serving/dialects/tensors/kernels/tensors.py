@@ -12,7 +12,7 @@ import numpy as np
 from xylem.base import RowArrays
 from xylem.engine import BodyTexts, put_character
 from xylem.serving.dialects.predict.kernels.prediction_json import copy_text, pack
-from xylem_store import F32, I32, I64, U8, U32, code_of, inlined, kernel
+from xylem_store import F32, I32, I64, U8, U32, code_of, kernel, nonallocating_inlined
 
 # Places of a form: how many rows, values and bytes; where the data of each tensor begin, -1 for one
 # that is not there; the fields of a BodyQuery; how many outputs, and from OUTPUT on each of them.
@@ -49,7 +49,7 @@ _ELEMENT_BYTES = 4  # of each number, and of the length of a name; more than a t
 _Spans: TypeAlias = tuple[I64, I64, I32, U32, U8]
 
 
-@inlined
+@nonallocating_inlined
 def unpack(data: U8, start: int, n_bytes: int) -> int:
     """Return the integer of n_bytes bytes at data[start], little-endian.
 
@@ -61,7 +61,7 @@ def unpack(data: U8, start: int, n_bytes: int) -> int:
     return int(number)
 
 
-@inlined
+@nonallocating_inlined
 def copy_rows(data: U8, start: int, n_features: int, form: I64, rows: RowArrays) -> int:
     """Copy compressed sparse rows from data[start:]; return how many, 0 if they are not right.
 
@@ -91,7 +91,7 @@ def copy_rows(data: U8, start: int, n_features: int, form: I64, rows: RowArrays)
     return n_rows if is_right else 0
 
 
-@inlined
+@nonallocating_inlined
 def _read_text(
     data: U8, i: int, stop: int, texts: BodyTexts, position: int, n_characters: int
 ) -> tuple[int, int, int]:
@@ -111,7 +111,7 @@ def _read_text(
     return i, position, n_characters
 
 
-@inlined
+@nonallocating_inlined
 def copy_texts(data: U8, start: int, form: I64, texts: BodyTexts) -> bool:
     """Read texts, each behind its length, from data[start:]; return whether all are right."""
     n = form[N_ROWS]
@@ -136,7 +136,7 @@ def copy_texts(data: U8, start: int, form: I64, texts: BodyTexts) -> bool:
     return bool(i == end)
 
 
-@inlined
+@nonallocating_inlined
 def _name_bytes(starts: I64, ends: I64, labels: I32, offsets: I64) -> int:
     """Return the bytes of the names of all labels."""
     n_bytes = 0
@@ -146,7 +146,7 @@ def _name_bytes(starts: I64, ends: I64, labels: I32, offsets: I64) -> int:
     return n_bytes
 
 
-@inlined
+@nonallocating_inlined
 def _pack_place(
     output: int, row: int, place: int, spans: _Spans, names: tuple[I64, U8], out: U8, position: int
 ) -> int:
