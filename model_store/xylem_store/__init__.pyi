@@ -68,7 +68,6 @@ from .compiled.handles import U64_1 as U64_1
 from .compiled.handles import U64_2 as U64_2
 from .compiled.handles import Bools as Bools
 from .compiled.handles import Handle as Handle
-from .compiled.handles import Integer as Integer
 from .compiled.handles import Uncopyable as Uncopyable
 from .compiled.handles import empty_handle as empty_handle
 from .compiled.handles import handle as handle
@@ -260,7 +259,6 @@ from .store import Store as Store
 from .utf8 import AFTER_SURROGATES as AFTER_SURROGATES
 from .utf8 import HIGH_SURROGATE as HIGH_SURROGATE
 from .utf8 import NO_CODE as NO_CODE
-from .utf8 import N_CODES as N_CODES
 from .utf8 import PLANE_1 as PLANE_1
 from .utf8 import code_of as code_of
 from .utf8 import size_of as size_of

@@ -10,7 +10,7 @@ NO_CODE = -2  # returned instead of a code point for bytes that are no character
 HIGH_SURROGATE = 0xD800
 AFTER_SURROGATES = 0xE000
 PLANE_1 = 0x10000
-N_CODES = 0x110000
+_CODES = 0x110000
 
 
 @nonallocating_inlined
@@ -42,6 +42,6 @@ def code_of(data: U8, i: int) -> tuple[int, int]:
         if continuation & 0xC0 != 0x80:
             return i, NO_CODE
         code = code << 6 | continuation & 0x3F
-    if size_of(code) != size or HIGH_SURROGATE <= code < AFTER_SURROGATES or code >= N_CODES:
+    if size_of(code) != size or HIGH_SURROGATE <= code < AFTER_SURROGATES or code >= _CODES:
         return i, NO_CODE
     return i + size, code

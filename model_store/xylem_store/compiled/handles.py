@@ -63,9 +63,6 @@ F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 
-# A number in a kernel: a literal, or an element of an array.
-Integer: TypeAlias = int | np.int64
-
 # Annotations of a struct: the type of an array's items and its dimensions. `int` is a number.
 I32_1: TypeAlias = Annotated[I32, Kind(np.int32, 1)]
 I32_2: TypeAlias = Annotated[I32, Kind(np.int32, 2)]

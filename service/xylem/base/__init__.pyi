@@ -6,7 +6,6 @@ from .access.audit import AuditLog as AuditLog
 from .access.key_text import AccessScope as AccessScope
 from .access.key_text import describe_access as describe_access
 from .access.key_text import without_secrets as without_secrets
-from .access.keys import LIFETIME_SECONDS_MAX as LIFETIME_SECONDS_MAX
 from .access.keys import AccessKeys as AccessKeys
 from .access.ring import KeyRing as KeyRing
 from .access.ring import Principal as Principal
@@ -116,7 +115,6 @@ from .process import collect_seldom as collect_seldom
 from .process import settle as settle
 from .processors import n_processors as n_processors
 from .processors import n_threads as n_threads
-from .progress import IN_ALL as IN_ALL
 from .progress import OnProgress as OnProgress
 from .progress import no_progress as no_progress
 from .progress import one_step as one_step

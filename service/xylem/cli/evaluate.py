@@ -44,6 +44,7 @@ class ReportFiles(NamedTuple):
     ] = None
 
 
+_CUTS = (1, 3, 5)
 _RANKINGS = ("P", "nDCG", "PSP", "PSnDCG", "broader", "narrower", "sibling")
 _GROUPS = {"bands": "training rows", "branches": "branch"}
 
@@ -144,13 +145,13 @@ def _first_trees(model: "xylem_store.Model", n_trees: int) -> "xylem_store.Model
 
 def _print_report(title: str, report: dict[str, Any]) -> None:
     figures_by_metric = {
-        metric: [report[f"{metric}@{k}"] for k in evaluation.KS]
+        metric: [report[f"{metric}@{k}"] for k in _CUTS]
         for metric in _RANKINGS
         if f"{metric}@1" in report
     }
     print_table(
         f"{title}, {report['rows']:,} rows; percent",
-        ("", *(f"@{k}" for k in evaluation.KS)),
+        ("", *(f"@{k}" for k in _CUTS)),
         [
             (metric, *("unknown" if figure is None else figure for figure in figures))
             for metric, figures in figures_by_metric.items()

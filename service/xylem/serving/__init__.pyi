@@ -105,7 +105,6 @@ from .schemas.fields import AtMost as AtMost
 from .schemas.fields import HIDDEN as HIDDEN
 from .schemas.fields import LIMIT_KEY as LIMIT_KEY
 from .schemas.fields import RequestModel as RequestModel
-from .schemas.fields import few as few
 from .shadows import TOPS as TOPS
 from .shadows import ShadowCopy as ShadowCopy
 from .shadows import ShadowOutcome as ShadowOutcome

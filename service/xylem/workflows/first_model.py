@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from xylem.base import (
-    IN_ALL,
     BadData,
     BadParameter,
     Crew,
@@ -31,6 +30,8 @@ from xylem.workflows.tuning import tune
 from xylem_store import Draft, Store, check_model, model_of, read_report
 
 TRAINER = "label-tree"
+
+_IN_ALL = "in all"  # the phase of the first progress bar
 
 # What the progress bars call the stages: the words of a user, who knows no phase of a training.
 STAGES = ("reading the file", "learning labels", "choosing thresholds", "measuring", "publishing")
@@ -124,7 +125,7 @@ def make_first_model(
         version = store.publish(name, draft).version
         if outcomes:
             keep(store.open(name, version), database, outcomes)
-    on_progress(IN_ALL, len(STAGES), len(STAGES))
+    on_progress(_IN_ALL, len(STAGES), len(STAGES))
     sizes = np.diff(test.labels.indptr)
     n_hits = int(evaluation.counts.hits.sum())
     n_predicted = int(evaluation.counts.predicted.sum())
@@ -198,7 +199,7 @@ def _stage(on_progress: OnProgress, number: int) -> OnProgress:
 
     A phase is named by its number, so that the bar begins anew with each.
     """
-    on_progress(IN_ALL, number, len(STAGES))
+    on_progress(_IN_ALL, number, len(STAGES))
     phases: list[str] = []
 
     def show(phase: str, done: int, total: int) -> None:

@@ -5,12 +5,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from xylem.base import TableColumns, TextFields, TrainingOptions, columns_of
-from xylem.serving import HIDDEN, Options, RequestModel, few, null_or
+from xylem.base import TableColumns, TextFields, TrainingOptions, columns_of, fault
+from xylem.serving import HIDDEN, Options, RequestModel, null_or
 from xylem.thresholds import KAPPA_MAX, KAPPA_MIN
 from xylem_store import BEAM_MAX, CANDIDATES_MAX, LATEST, MEMBERS_MAX
 
@@ -33,6 +33,13 @@ PARAMETERS_MAX = 100
 FILES_MAX = 16
 
 VECTOR = "vector"  # the key of the vector in a row of feedback
+
+
+def _few(value: Any) -> Any:
+    """Return the parameters of a request; refuse too many before any of them is checked."""
+    if type(value) is dict and len(value) > PARAMETERS_MAX:
+        raise fault(f"expected at most {PARAMETERS_MAX} parameters, found {len(value)}")
+    return value
 
 
 # The value of a parameter, which its trainer checks.
@@ -254,7 +261,7 @@ class TrainingJob(TrainingOptions, FittingJob):
             max_length=PARAMETERS_MAX,
             description='Those of the trainer, by name; those of the features, as "features.NAME".',
         ),
-        few(PARAMETERS_MAX, "parameters"),
+        BeforeValidator(_few),
     ] = Field(default_factory=dict)
     label_names: Annotated[
         Name | None,

@@ -6,11 +6,12 @@ from pydantic import BaseModel, FailFast, Field
 
 from xylem.api.schemas.labels import INTEGER_MAX, VersionNumber
 from xylem.api.schemas.models import AliasSplit, ServedAlias, TrainerSummary
-from xylem.base import LIFETIME_SECONDS_MAX, AuditEntry
+from xylem.base import AuditEntry
 from xylem.serving import LabelItems, RequestModel
 from xylem_store import DENIED_MAX
 
 PAGE_MAX = 1000  # rows of one answer, at most
+_YEARS_100 = 100 * 366 * 86_400
 
 
 class AliasRequest(RequestModel):
@@ -200,7 +201,7 @@ class CreateKeyRequest(RequestModel):
         description="some of predict, feedback, admin, metrics"
     )
     lifetime_seconds: float | None = Field(
-        default=None, gt=0, le=LIFETIME_SECONDS_MAX, description="null: for ever"
+        default=None, gt=0, le=_YEARS_100, description="null: for ever"
     )
     no_rows: Annotated[list[str], FailFast(), Field(max_length=100)] = Field(
         default=[],
@@ -223,10 +224,10 @@ class RotateKeyRequest(RequestModel):
     """How a key is replaced by the next one."""
 
     overlap_seconds: float = Field(
-        default=0.0, ge=0, le=LIFETIME_SECONDS_MAX, description="how long both are valid"
+        default=0.0, ge=0, le=_YEARS_100, description="how long both are valid"
     )
     lifetime_seconds: float | None = Field(
-        default=None, gt=0, le=LIFETIME_SECONDS_MAX, description="null: that of the old one"
+        default=None, gt=0, le=_YEARS_100, description="null: that of the old one"
     )
 
 

@@ -12,7 +12,9 @@ import numpy as np
 
 from xylem.base import offsets
 from xylem.engine.kernels.text.texts import LINE_END
-from xylem_store import F32, I32, I64, N_CODES, U8, nonallocating_inlined
+from xylem_store import F32, I32, I64, U8, nonallocating_inlined
+
+_N_CODES = 0x110000
 
 # The bits of a character's class.
 #
@@ -82,7 +84,7 @@ def classes(unicode: bool) -> U8:
     WORD is `\w`; SPACE is `\s` and the control characters. Without `unicode` no character is MARK
     or UNSPACED. The first call takes about 15 milliseconds.
     """
-    class_of = np.zeros(N_CODES, np.uint8)
+    class_of = np.zeros(_N_CODES, np.uint8)
     characters = np.arange(_WORDS_BELOW, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     for pattern, kind in ((r"\w+", WORD), (r"\s+", SPACE)):
         for run in re.finditer(pattern, characters):

@@ -186,15 +186,11 @@ class TextInstance(_WithVector):
     text: Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
 
 
-def few(n_max: int, noun: str) -> BeforeValidator:
-    """Return a check that refuses an object of more than n_max items before it looks at any."""
-
-    def check(value: Any) -> Any:
-        if type(value) is dict and len(value) > n_max:
-            raise fault(f"expected at most {n_max} {noun}, found {len(value)}")
-        return value
-
-    return BeforeValidator(check)
+def _few(value: Any) -> Any:
+    """Return the fields of a text; refuse too many before any of them is checked."""
+    if type(value) is dict and len(value) > TextFields.n_max:
+        raise fault(f"expected at most {TextFields.n_max} fields, found {len(value)}")
+    return value
 
 
 class FieldsInstance(_WithVector):
@@ -203,7 +199,7 @@ class FieldsInstance(_WithVector):
     fields: Annotated[
         dict[str, str | None],
         AtMost("text_bytes_max", "bytes of text", total_length),
-        few(TextFields.n_max, "fields"),
+        BeforeValidator(_few),
     ] = Field(
         description="the texts of the fields, by name; null or left out: empty",
         json_schema_extra={"minProperties": 1, "maxProperties": TextFields.n_max},

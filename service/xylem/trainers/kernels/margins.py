@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 
 from xylem.engine import place
-from xylem.trainers.kernels.problem import Problem
+from xylem.trainers.kernels.problem import Integer, Problem
 from xylem_store import (
     F32,
     LANES,
-    Integer,
     inlined,
     nonallocating_inlined,
     vadd,

@@ -31,6 +31,9 @@ from xylem_store import (
     vsub,
 )
 
+# A number in a kernel: a literal, or an element of an array.
+Integer = int | np.int64
+
 
 class Problem(NamedTuple):
     """The rows of a node.

@@ -23,7 +23,7 @@ import numpy as np
 
 from xylem.engine import place
 from xylem.trainers.kernels.margins import add_tail, margin_of, tail_margins
-from xylem.trainers.kernels.problem import Problem
+from xylem.trainers.kernels.problem import Integer, Problem
 from xylem.trainers.kernels.random import shuffle
 from xylem_store import (
     F32,
@@ -31,7 +31,6 @@ from xylem_store import (
     LANES,
     U8,
     U16,
-    Integer,
     inlined,
     kernel,
     nonallocating_inlined,

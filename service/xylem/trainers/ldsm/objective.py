@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.engine import place
-from xylem.trainers.kernels.problem import NodeLabels
-from xylem_store import F64, I32, U16, Integer, inlined, kernel, nonallocating_inlined
+from xylem.trainers.kernels.problem import Integer, NodeLabels
+from xylem_store import F64, I32, U16, inlined, kernel, nonallocating_inlined
 
 
 class Tally(NamedTuple):

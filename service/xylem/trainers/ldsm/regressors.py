@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.engine import place
-from xylem.trainers.kernels.problem import NodeLabels, Problem
+from xylem.trainers.kernels.problem import Integer, NodeLabels, Problem
 from xylem.trainers.kernels.random import next_random, shuffle
 from xylem.trainers.ldsm.objective import Tally, best_directions, count_shares, empty_tally
 from xylem_store import (
@@ -20,7 +20,6 @@ from xylem_store import (
     I32,
     U8,
     U64,
-    Integer,
     add_scaled8,
     kernel,
     load8,

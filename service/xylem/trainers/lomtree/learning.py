@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.base import LabelRows, SparseRows
-from xylem.trainers.lomtree.tables import fetch, find, insert, reserve
+from xylem.trainers.lomtree.tables import Integer, fetch, find, insert, reserve
 from xylem.trainers.lomtree.tree import (
     COUNT,
     LEAF,
@@ -46,7 +46,7 @@ from xylem.trainers.lomtree.tree import (
     refresh_least,
     split_leaf,
 )
-from xylem_store import F32, F64, I32, I64, Integer, nonallocating_inlined, nonallocating_kernel
+from xylem_store import F32, F64, I32, I64, nonallocating_inlined, nonallocating_kernel
 
 # Feature values with a smaller absolute value count as 0: the weight of a feature is of the order
 # of the inverse of its values, and would become too large.

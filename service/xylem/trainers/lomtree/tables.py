@@ -19,12 +19,13 @@ from xylem_store import (
     I32,
     I64,
     U8,
-    Integer,
     new_seed,
     nonallocating_inlined,
     nonallocating_kernel,
     prefetch,
 )
+
+Integer = int | np.int64
 
 # The fields of a table in a pool: see `Pool`.
 TABLE = np.dtype([("start", np.int64), ("used", np.int32), ("bits", np.int32)])

@@ -7,6 +7,7 @@ import numpy as np
 from xylem.trainers.lomtree.tables import (
     LINE_BYTES,
     TABLE,
+    Integer,
     Pool,
     aligned,
     make_pool,
@@ -17,7 +18,6 @@ from xylem_store import (
     F64,
     I32,
     I64,
-    Integer,
     nonallocating_inlined,
     nonallocating_kernel,
     prefetch,

@@ -21,7 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.base import LabelRows, SparseRows
-from xylem_store import F32, I32, I64, U8, U64, Integer, inlined, kernel, slot_next, slot_start
+from xylem_store import F32, I32, I64, U8, U64, inlined, kernel, slot_next, slot_start
+
+Integer = int | np.int64
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ONE_U64 = np.uint64(1)
