@@ -82,8 +82,9 @@ kernels: $(VENV)/.run
 	@$(MAKE) --no-print-directory $(VENV)/.dev & installing=$$!; \
 	$(BIN)/python -m xylem.warm; warmed=$$?; wait $$installing && exit $$warmed
 
-# Four processes for two processors: a good part of the tests waits for others.
-PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
+# Four processes for two processors: a good part of the tests waits for others. Each multiplies matrices by
+# one thread: those of four processes would wait for each other, spinning.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal
 
 test: kernels         ## the tests of each part (5 minutes on 2 cores, 8 the first time)
 	$(PYTEST) $(QUICK_TESTS)

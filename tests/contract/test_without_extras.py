@@ -70,9 +70,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             package,
             folder / package.name,
             ignore=lambda place, names: [
-                name
-                for name in names
-                if name == "__pycache__" or Path(place, name) == PACKAGES[0] / "extras"
+                name for name in names if Path(place, name) == PACKAGES[0] / "extras"
             ],
         )
     assert not (folder / "xylem" / "extras").exists()

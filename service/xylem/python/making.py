@@ -87,6 +87,8 @@ def train(
     if encoder is not None and vectors is not None:
         raise BadParameter("encoder cannot be used with vectors")
     if encoder is not None:
+        if not isinstance(encoder, str | PathLike):
+            raise BadParameter(f"encoder: expected the path of a folder, found {encoder!r:.80}")
         folder = Path(encoder)
         arrays, _ = load_extra("encoder").read_encoder(folder)
         chosen = request.chosen().encoded_by(folder.name, arrays)
@@ -98,17 +100,21 @@ def tune(
     instances: Any,
     labels: Any = None,
     *,
-    valid: tuple[Any, Any] | None = None,
+    valid: tuple[Any, ...] | None = None,
     threads: int | None = None,
     text_column: TextColumn = None,
     label_column: str | None = None,
+    vectors: Any = None,
     progress: bool = True,
     **options: Any,
 ) -> Model:
     """Search for the best trainer and parameters; return a model trained with them on all rows.
 
-    valid    instances and labels on which trials are measured. Left out: a fifth of the rows is
-             held out, or with `folds` each of that many parts in turn
+    valid    instances and labels on which trials are measured, and their vectors if there are
+             vectors. Left out: a fifth of the rows is held out, or with `folds` each of that many
+             parts in turn
+    vectors  a vector beside each text, as in `train`; `sample_weight` is taken as there, too, and
+             no `encoder`
     options  those of `xylem tune`: trainers ("label-tree", "plt"), metric ("P@5"), minutes (10),
              trials (1000), folds (1), study (a file), seed (0); all others are parameters of
              trainers, named as in `train`, that are fixed and not searched
@@ -118,6 +124,9 @@ def tune(
     the extra tune. Raises `xylem.errors.BadInput`.
     """
     parameter_search = load_extra("search")
+    sample_weight = options.pop("sample_weight", None)
+    if "encoder" in options:
+        raise BadParameter("encoder cannot be used with tune: encode the texts, and give vectors")
     search_options = {name: options.pop(name) for name in SEARCH_OPTIONS if name in options}
     for name, kind in (("trainers", tuple), ("study", Path)):
         if name in search_options:
@@ -132,14 +141,17 @@ def tune(
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column),
         fields=fields_of(text_column),
+        vectors=vectors,
+        sample_weight=sample_weight,
     )
     validation = (
         None
         if valid is None
         else dataset_from_memory(
-            *columns_from_memory(*valid, text_column, label_column),
+            *columns_from_memory(valid[0], valid[1], text_column, label_column),
             build_names(dataset.names),
             None if dataset.rows is None else dataset.rows.n_features,
+            vectors=next(iter(valid[2:]), None),
         )
     )
     with progress_bar(progress) as show:
@@ -161,7 +173,7 @@ def combine(
     *,
     language: str | None = None,
     by: str = "uri",
-    rerank: tuple[Any, Any] | None = None,
+    rerank: tuple[Any, ...] | None = None,
     text_column: TextColumn = None,
     label_column: str | None = None,
     progress: bool = True,
@@ -176,8 +188,10 @@ def combine(
     language    the language of the names that are used; all languages if left out
     by          what the labels of the members are: "uri", "notation", or a language, if they are
                 the names in that language
-    rerank      instances and labels that the first member was trained on; the instances that are
-                near to a text help to rank its candidates, if that improves the ranking
+    rerank      instances and labels that the first member was trained on, and their vectors if it
+                takes vectors; the instances that are near to a text help to rank its candidates, if
+                that improves the ranking
+    vectors     a vector beside each text, for the members that take vectors, as in `train`
     options     those of `xylem combine`: candidates (50), beam_width (None: chosen on the rows),
                 ranker ("auto"), seed (0), folds (False: if True, members that were trained on
                 these rows are trained again by folds)
@@ -186,6 +200,7 @@ def combine(
     each member. Needs the extra sklearn. Raises `xylem.errors.BadInput` for models or rows that
     cannot be combined.
     """
+    vectors = options.pop("vectors", None)
     if unknown_options := [name for name in options if name not in COMBINE_OPTIONS]:
         raise BadParameter(
             f"{unknown_options[0]}: {unknown(unknown_options[0], COMBINE_OPTIONS, 'name')}"
@@ -200,18 +215,16 @@ def combine(
         else read_concepts(Path(vocabulary), language, by, first_name=request.first_name)
     )
     dataset = dataset_from_memory(
-        *columns_from_memory(instances, labels, text_column, label_column)
+        *columns_from_memory(instances, labels, text_column, label_column), vectors=vectors
+    )
+    trained_on = (
+        None
+        if rerank is None
+        else dataset_from_memory(rerank[0], rerank[1], vectors=next(iter(rerank[2:]), None))
     )
     parts = [member._as_member(f"member{number}") for number, member in enumerate(members, 1)]
     with progress_bar(progress) as show:
-        draft, _ = combine_dataset(
-            parts,
-            concepts,
-            dataset,
-            None if rerank is None else dataset_from_memory(*rerank),
-            request,
-            show,
-        )
+        draft, _ = combine_dataset(parts, concepts, dataset, trained_on, request, show)
         return Model(model_of(draft))
 
 

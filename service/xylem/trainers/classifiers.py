@@ -405,14 +405,11 @@ class Solve:
                 stop,
             )
             if training.old is None and sample is not None:
-                child_costs = costs[:n_children, None] * sample.weight
-                weights = np.stack(
-                    [
-                        solve_one(problem, *child_problem, *solver_options)
-                        for child_problem in zip(is_positive, child_costs, strict=True)
-                    ],
-                    axis=1,
-                )
+                weights = aligned(n_used + 1)
+                for child in range(n_children):
+                    weights[:, child] = solve_one(
+                        problem, is_positive[child], costs[child] * sample.weight, *solver_options
+                    )
                 solved.append(solved_of(weights, problem.used, ascending, n_children, solving))
                 continue
             tile = Tile(row_masks, aligned(n_used + 1), aligned(n_rows), order, active)

@@ -8,6 +8,7 @@ LambdaMART", section 7; here each candidate is fitted by itself).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from xylem.base import (
     one_step,
 )
 from xylem.datasets import read_dataset, renumbered
-from xylem.engine import CombinedPredictor, make_predictor
+from xylem.engine import CombinedFeaturizer, CombinedPredictor, make_predictor
 from xylem.evaluation import Labelled, PredictedRows, labelled_dataset, rows_of
 from xylem.vocabulary.beams import BEAMS, MeasuredBeam, measure_beams, with_beam
 from xylem.vocabulary.combined import (
@@ -131,7 +132,9 @@ def combine_and_publish(
     )
     members = [store.open(name, reference) for name, reference in request.members]
     concepts, dataset, trained_on = _read(members, request, on_progress)
-    draft, report = combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
+    draft, report = combine_dataset(
+        members, concepts, dataset, trained_on, request, on_progress, store
+    )
     files = {
         name: file
         for number, member in enumerate(members)
@@ -196,6 +199,7 @@ def combine_dataset(
     trained_on: Dataset | None,
     request: CombineRequest,
     on_progress: OnProgress = no_progress,
+    store: Store | None = None,
 ) -> tuple[Draft, dict[str, Any]]:
     """Return the combination of opened versions as a draft, which can be published, and a report.
 
@@ -209,6 +213,7 @@ def combine_dataset(
 
     trained_on  the rows that the first member was trained on: near rows help to rank candidates, if
                 that gains
+    store       keeps the vectors of texts that members encode, as those of trainings
 
     Raises BadInput. Deterministic.
     """
@@ -231,62 +236,69 @@ def combine_dataset(
         raise BadParameter(
             f"folds: expected a member that was trained on {dataset.source}, found none"
         )
-    dataset, warnings = _unseen(
-        [member for member, train in zip(members, trainers, strict=True) if train is None], dataset
-    )
-    is_boosted = dataset.n_rows >= BOOSTED_ROWS
-    kind = ("boosted" if is_boosted else "linear") if request.ranker == "auto" else request.ranker
-    parts = unranked_parts(members, concepts, dataset, trained_on, request)
-    if concepts is not None and dataset.report is not None:
-        for finding in concepts.findings:
-            dataset.report.note(finding, strict=request.columns.strict)
-        known_labels = {*concepts.keys, *concepts.retired}
-        note_without_concept(
-            dataset.report,
-            [name for name in dataset.names if name not in known_labels],
-            len(dataset.names),
-            strict=request.columns.strict,
-        )
-    warnings = [*parts.warnings, *warnings]
-    beams: list[MeasuredBeam] = []
-    candidates = None
-    if any(trainers):
-        folded = candidates_by_folds(
+    with ExitStack() as stack:
+        for encoder in CombinedFeaturizer(members).encoders:
+            texts = filter(None, (dataset, trained_on))
+            stack.enter_context(encoder.remembering(texts, on_progress, store))
+        dataset, warnings = _unseen(
+            [member for member, train in zip(members, trainers, strict=True) if train is None],
             dataset,
-            members,
-            trainers,
-            lambda models, training: unranked_parts(
-                models,
-                concepts,
-                training,
-                trained_on and (trained_on if trainers[0] is None else training),
-                request,
-            ),
-            parts.labels,
-            kind=kind if request.beam_width is None else None,
-            seed=request.seed,
-            on_progress=on_progress,
         )
-        candidates = folded.candidates
-        beams = folded.beams
-        dataset = dataset.take(folded.rows)
-    trial = parts.unranked(request.seed)
-    with one_step(on_progress, "features"):
-        labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
-    if request.beam_width is None:
-        beams = beams or measure_beams(parts, labelled, kind, request.seed, on_progress)
-        parts = with_beam(parts, beams[-1].beam_width)
-    if candidates is None:
-        predictor = make_predictor(parts.unranked(request.seed))
-        assert isinstance(predictor, CombinedPredictor)
-        candidates = candidates_of(predictor, labelled, on_progress)
-    parts = replace(parts, warnings=warnings)
-    draft, report = _fit_combination(parts, candidates, labelled, kind, request, on_progress)
-    return draft, {
-        **report,
-        "beam_width": parts.proposing.beam_width,
-        "beams": [beam._asdict() for beam in beams],
-    }
+        is_boosted = dataset.n_rows >= BOOSTED_ROWS
+        kind = (
+            ("boosted" if is_boosted else "linear") if request.ranker == "auto" else request.ranker
+        )
+        parts = unranked_parts(members, concepts, dataset, trained_on, request)
+        if concepts is not None and dataset.report is not None:
+            for finding in concepts.findings:
+                dataset.report.note(finding, strict=request.columns.strict)
+            known_labels = {*concepts.keys, *concepts.retired}
+            note_without_concept(
+                dataset.report,
+                [name for name in dataset.names if name not in known_labels],
+                len(dataset.names),
+                strict=request.columns.strict,
+            )
+        warnings = [*parts.warnings, *warnings]
+        beams: list[MeasuredBeam] = []
+        candidates = None
+        if any(trainers):
+            folded = candidates_by_folds(
+                dataset,
+                members,
+                trainers,
+                lambda models, training: unranked_parts(
+                    models,
+                    concepts,
+                    training,
+                    trained_on and (trained_on if trainers[0] is None else training),
+                    request,
+                ),
+                parts.labels,
+                kind=kind if request.beam_width is None else None,
+                seed=request.seed,
+                on_progress=on_progress,
+            )
+            candidates = folded.candidates
+            beams = folded.beams
+            dataset = dataset.take(folded.rows)
+        trial = parts.unranked(request.seed)
+        with one_step(on_progress, "features"):
+            labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
+        if request.beam_width is None:
+            beams = beams or measure_beams(parts, labelled, kind, request.seed, on_progress)
+            parts = with_beam(parts, beams[-1].beam_width)
+        if candidates is None:
+            predictor = make_predictor(parts.unranked(request.seed))
+            assert isinstance(predictor, CombinedPredictor)
+            candidates = candidates_of(predictor, labelled, on_progress)
+        parts = replace(parts, warnings=warnings)
+        draft, report = _fit_combination(parts, candidates, labelled, kind, request, on_progress)
+        return draft, {
+            **report,
+            "beam_width": parts.proposing.beam_width,
+            "beams": [beam._asdict() for beam in beams],
+        }
 
 
 def _unseen(members: Sequence[Model], dataset: Dataset) -> tuple[Dataset, list[str]]:

@@ -1,7 +1,9 @@
 """The featurizer of an opened version, whatever its kind."""
 
+from dataclasses import replace
 from typing import Any
 
+from xylem.base import Dataset, SparseRows
 from xylem.engine import (
     CombinedFeaturizer,
     Featurizer,
@@ -27,6 +29,17 @@ def featurizer_of(model: Model) -> Featurizer:
     if combined.n_features != manifest.n_features:
         raise Corrupt("manifest.json: n_features", f"{combined.n_features}", manifest.n_features)
     return combined.alone or combined
+
+
+def rows_of_member(member: Model, dataset: Dataset) -> SparseRows:
+    """Return the rows of a data set for one of several versions. Raises BadInstance.
+
+    Vectors beside texts are for those of the versions that take vectors.
+    """
+    featurizer = featurizer_of(member)
+    return featurizer.transform_dataset(
+        dataset if featurizer.vector_numbers else replace(dataset, vectors=None)
+    )
 
 
 def matcher_of(model: Model) -> NameMatcher | None:

@@ -17,7 +17,7 @@ from xylem.engine import CombinedPredictor, make_predictor
 from xylem.evaluation import digests_of, labelled_dataset
 from xylem.vocabulary.beams import MeasuredBeam, measure_beams, with_beam
 from xylem.vocabulary.combined import CombinedParts
-from xylem.vocabulary.featurizers import featurizer_of
+from xylem.vocabulary.featurizers import featurizer_of, rows_of_member
 from xylem.vocabulary.near_rows import GROUP_ROWS, group_alike
 from xylem.vocabulary.ranker import Candidates, candidates_of
 from xylem_store import (
@@ -86,7 +86,7 @@ def candidates_by_folds(
     Deterministic. Cost: up to PARTS more trainings of each member with a trainer, and RANKED_ROWS
     rows answered.
     """
-    folds = divide(featurizer_of(members[0]).transform_dataset(dataset), seed)
+    folds = divide(rows_of_member(members[0], dataset), seed)
     folds = folds[: -(-RANKED_ROWS // len(folds[0]))]
     beams: list[MeasuredBeam] = []
     fold_candidates: list[Candidates] = []
@@ -138,7 +138,7 @@ def seen_rows(member: Model, dataset: Dataset) -> Bools:
         return np.ones(dataset.n_rows, np.bool_)
     if ROW_DIGESTS not in member.arrays:  # it was imported, or predicts words
         return np.zeros(dataset.n_rows, np.bool_)
-    rows = featurizer_of(member).transform_dataset(dataset)
     return np.isin(
-        digests_of(rows).astype(np.uint32), take(member.arrays, ROW_DIGESTS, "uint32", (None,))
+        digests_of(rows_of_member(member, dataset)).astype(np.uint32),
+        take(member.arrays, ROW_DIGESTS, "uint32", (None,)),
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from xylem.base import BadParameter, Dataset, LabelRows, SparseRows, offsets, ranges
-from xylem.vocabulary.featurizers import featurizer_of
+from xylem.vocabulary.featurizers import rows_of_member
 from xylem.vocabulary.ranker import Candidates, gain_of, precisions, rank_by_folds
 from xylem_store import (
     CONTEXT,
@@ -74,10 +74,7 @@ def near_of(
     """
     check_rerank(member.manifest.link, member.manifest.trainer.name)
     return group_of(
-        NEAR,
-        draw_near_rows(
-            featurizer_of(member).transform_dataset(dataset).without_tail(), labels, seed
-        ),
+        NEAR, draw_near_rows(rows_of_member(member, dataset).without_tail(), labels, seed)
     )
 
 

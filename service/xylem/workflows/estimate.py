@@ -13,7 +13,6 @@ from xylem.trainers import (
     estimate_blocks,
     trainer as find_trainer,
 )
-from xylem.workflows.encoding import with_encoder
 from xylem.workflows.prepared import prepare, prepare_in_memory
 from xylem.workflows.request import TrainRequest
 from xylem.workflows.train import peak_memory_bytes
@@ -28,7 +27,7 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     come on top of the last. On a stream, "blocks" has what all nodes, or the disk, hold
     (`held_bytes`), and the same of worker and driver.
     """
-    chosen = with_encoder(request.chosen(), None)
+    chosen = request.chosen().opened_from(None)
     crew = _Measuring(request.threads)
     if request.ray is not None:
         request.check(chosen)

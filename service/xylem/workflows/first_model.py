@@ -23,7 +23,6 @@ from xylem.evaluation import labelled_dataset
 from xylem.thresholds import keep, request_of
 from xylem.vocabulary import check_installed, featurizer_of, rerank
 from xylem.workflows.choose_features import ROWS_MIN, divide
-from xylem.workflows.encoding import with_encoder, with_vectors
 from xylem.workflows.evaluate import F_MEASURES, TOP_R, evaluate_rows, us_per_row, valid_figures
 from xylem.workflows.request import Chosen
 from xylem.workflows.train import TrainRequest, parent_in, train_dataset
@@ -90,16 +89,16 @@ def make_first_model(
         origin={"parent": parent_in(store, name)},
     )
     store.prepare()
-    chosen = with_encoder(request.chosen(), store)
+    chosen = request.chosen().opened_from(store)
     learning = _stage(on_progress, 1)
     if chosen.encoder is not None:
         train, valid, test = (
-            with_vectors(part, chosen.encoder, Crew(threads), learning, store)
+            chosen.encoder.with_vectors(part, Crew(threads), learning, store)
             for part in (train, valid, test)
         )
     draft = train_dataset(train, request, learning, chosen=chosen)
     model = model_of(draft)
-    featurizer = featurizer_of(model).beside_vectors
+    featurizer = featurizer_of(model).encoded_by(None)
     if not featurizer.tail_features:  # words alone are as good
         valid, test = (replace(part, vectors=None) for part in (valid, test))
     tuning_rows, test_rows = (labelled_dataset(part, featurizer) for part in (valid, test))

@@ -35,7 +35,6 @@ from xylem.vocabulary import (
     read_concepts,
     read_label_info,
 )
-from xylem.workflows.encoding import with_encoder, with_vectors
 from xylem.workflows.evaluate import TOP_R
 from xylem.workflows.learning_rows import LearningRows, dataset_of, read_learning_rows
 from xylem.workflows.recipe import Recipe
@@ -112,7 +111,7 @@ class LearnWork:
     chosen    the parameters of members, with an opened encoder
     rows      that teach, and that judge
     dataset   the documents that teach
-    encoder   knows the vectors of all texts; None: no encoder makes vectors
+    until_the_end  closes what all steps need
     old       the version that `latest` names; None: there is none, or it cannot be opened
     member    the member that was trained on documents
     report    what the run reports, and a version stores
@@ -128,12 +127,12 @@ class LearnWork:
     chosen: Chosen
     rows: LearningRows = MADE_LATER
     dataset: Dataset = MADE_LATER
-    encoder: Any = None
     old: Model | None = None
     member: Model = MADE_LATER
     report: dict[str, Any] = field(default_factory=dict)
     draft: Draft = MADE_LATER
     manifest: Manifest = MADE_LATER
+    until_the_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
 def learn_and_publish(
@@ -174,7 +173,7 @@ def learn_and_publish(
             f"{', '.join(missing)}"
         )
     store.prepare()
-    with _alone(store, model):
+    with _alone(store, model), contextlib.ExitStack() as until_the_end:
         manifest = store.published(model, request.job) if request.job else None
         work = LearnWork(
             store=store,
@@ -182,7 +181,8 @@ def learn_and_publish(
             request=request,
             on_progress=on_progress,
             database=database,
-            chosen=with_encoder(request.recipe.training(request.threads).chosen(), store),
+            chosen=request.recipe.training(request.threads).chosen().opened_from(store),
+            until_the_end=until_the_end,
             manifest=manifest or MADE_LATER,
         )
         for step in LAST_STEPS if manifest else STEPS:
@@ -225,20 +225,15 @@ def read_rows(work: LearnWork) -> LearnWork:
 
 def encode_texts(work: LearnWork) -> LearnWork:
     """Encode all texts once for the steps that follow, if an encoder makes vectors."""
-    if work.chosen.encoder is None:
-        return work
     rows = work.rows
-    encoder = work.chosen.encoder.workspace()
-    for part in filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections)):
-        vectors = with_vectors(
-            dataset_of(part),
-            work.chosen.encoder,
-            Crew(work.request.threads),
-            work.on_progress,
-            work.store,
-        ).vectors
-        encoder.vectors.update(zip((row.text for row in part), np.array(vectors), strict=True))
-    return replace(work, encoder=encoder)
+    if work.chosen.encoder is not None:
+        parts = filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections))
+        work.until_the_end.enter_context(
+            work.chosen.encoder.remembering(
+                map(dataset_of, parts), work.on_progress, work.store, Crew(work.request.threads)
+            )
+        )
+    return work
 
 
 def fit_members_and_ranker(work: LearnWork) -> LearnWork:

@@ -1,12 +1,21 @@
 """Train a version again on some of the rows that it was trained on, to fit a ranker by folds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from xylem.base import BadParameter, Dataset, TextFields
+from xylem.engine import PREFIX, VectorParameters
+from xylem.vocabulary import featurizer_of
 from xylem.workflows.train import TrainRequest, train_dataset
 from xylem_store import Draft, Model
+
+# What a manifest says of features that no parameter chooses.
+_FOUND_IN_ROWS = {
+    TextFields.key,
+    *(f"{VectorParameters.name_prefix}{name}" for name in ("source", "numbers", "encoder")),
+}
 
 
 def part_trainer(member: Model, dataset: Dataset) -> Callable[[Dataset], Draft] | None:
@@ -18,21 +27,24 @@ def part_trainer(member: Model, dataset: Dataset) -> Callable[[Dataset], Draft] 
     manifest = member.manifest
     if manifest.data.sha256 != dataset.sha256:
         return None
+    featurizer = featurizer_of(member)
     parameters: dict[str, Any] = {
         **manifest.trainer.parameters,
         **{
-            f"features.{name}": value
+            name if name.startswith(VectorParameters.name_prefix) else f"{PREFIX}{name}": value
             for name, value in manifest.features.items()
-            if name != TextFields.key
+            if name not in _FOUND_IN_ROWS
         },
     }
     request = TrainRequest(
         trainer=manifest.trainer.name, data=Path(), parameters=parameters, seed=manifest.seed
     )
     try:
-        chosen = request.chosen()
+        chosen = request.chosen()._replace(encoder=next(iter(featurizer.encoders), None))
     except BadParameter as error:
         raise BadParameter(
             f"folds: {manifest.full_name} cannot be trained again: {error}"
         ) from None
-    return lambda part: train_dataset(part, request, chosen=chosen)
+    return lambda part: train_dataset(
+        part if featurizer.vector_numbers else replace(part, vectors=None), request, chosen=chosen
+    )

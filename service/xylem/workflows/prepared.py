@@ -33,7 +33,6 @@ from xylem.workflows.choose_features import (
     choose_field_weight,
     choose_weight,
 )
-from xylem.workflows.encoding import with_vectors
 from xylem.workflows.file_source import FileSource, TextSource
 from xylem.workflows.labelled import DIGESTS_MAX
 from xylem.workflows.request import Chosen, TrainRequest
@@ -178,7 +177,7 @@ def prepare_in_memory(
         return PreparedRows(windows, source.names, featurizer, source.data_info)
     dataset = request.read(on_progress)
     if chosen.encoder is not None and dataset.fields.unweighted is None:
-        dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, store)
+        dataset = chosen.encoder.with_vectors(dataset, crew, on_progress, store)
     return prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
 
 
@@ -198,7 +197,7 @@ def prepare_dataset(
     if dataset.fields.unweighted is not None:  # before texts are encoded, which have the weight
         dataset, weighting = choose_field_weight(dataset, parameters, seed, crew, on_progress)
     if chosen.encoder is not None and dataset.vectors is None:
-        dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, None)
+        dataset = chosen.encoder.with_vectors(dataset, crew, on_progress, None)
     with one_step(on_progress, "features"):
         vectors = _vector_parameters(chosen, has_vectors=dataset.vectors is not None)
         if isinstance(parameters, AutoParameters):

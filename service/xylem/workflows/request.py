@@ -17,6 +17,7 @@ from xylem.base import (
     OnProgress,
     ParameterFault,
     Parameters,
+    T,
     TableColumns,
     TrainingFacts,
     crew_of,
@@ -37,7 +38,7 @@ from xylem.engine import (
     fit_forms,
 )
 from xylem.trainers import TRAINERS, ClassifierParameters, check_spreads, trainer
-from xylem_store import EncoderArrays, is_model
+from xylem_store import EncoderArrays, Store, is_model
 
 
 class TrainRequest(DirectOptions):
@@ -153,6 +154,22 @@ class Chosen(NamedTuple):
         encoder.workspace()  # what is wrong is reported before data are read
         return self._replace(encoder=encoder)
 
+    def opened_from(self, store: Store | None) -> "Chosen":
+        """Return the parameters with the encoder that they name, opened from a store.
+
+        Raises EncoderNotFound, BadModel, and BadParameter if its library is missing, or there is no
+        store.
+        """
+        if self.encoder_name is None:
+            return self
+        if store is None:
+            raise BadParameter(
+                "features.encoder: expected xylem train, try or learn, which take an encoder from "
+                "a store, found another command: give the vectors of the texts (--vectors FILE), "
+                "or in Python train(encoder=FOLDER)"
+            )
+        return self.encoded_by(self.encoder_name, store.encoders.open(self.encoder_name))
+
     def with_features_of(self, featurizer: Featurizer) -> "Chosen":
         """Return the parameters with the features of a featurizer, which need not be chosen."""
         parameters = featurizer.parameters
@@ -242,20 +259,17 @@ def _check_together(
     encoders: list[str],
 ) -> Chosen:
     faults: list[ParameterFault] = []
-    chosen = None
-    try:
-        chosen = make()
-    except BadParameter as error:
-        faults += error.faults
-    try:
-        check_features(features)
-    except BadParameter as error:
-        faults += error.faults
-    vectors = None
-    try:
-        vectors = VectorParameters(**vector_values) if vector_values else None
-    except BadParameter as error:
-        faults += error.faults
+
+    def checked(part: Callable[[], T]) -> T | None:
+        try:
+            return part()
+        except BadParameter as error:
+            faults.extend(error.faults)
+        return None
+
+    chosen = checked(make)
+    checked(lambda: check_features(features))
+    vectors = checked(lambda: VectorParameters(**vector_values)) if vector_values else None
     if chosen is None or faults:
         raise BadParameter.from_faults(faults)
     # a missing library or file is reported before data are read

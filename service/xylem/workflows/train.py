@@ -35,7 +35,6 @@ from xylem.trainers import (
 )
 from xylem.vocabulary import check_installed, note_without_concept, rerank
 from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
-from xylem.workflows.encoding import with_encoder
 from xylem.workflows.evaluate import note_on, valid_figures
 from xylem.workflows.going_on import (
     GoingOn,
@@ -135,7 +134,7 @@ def train_and_publish(
     if request.rerank:
         check_installed()
     store.prepare()
-    chosen = with_encoder(chosen, store)
+    chosen = chosen.opened_from(store)
     origin = (
         {"parent": parent_in(store, model), **request.origin}
         if continuation is None
@@ -195,7 +194,7 @@ def train_dataset(
     """
     work = TrainingWork(
         request=request.model_copy(update={"valid": None}),
-        chosen=chosen or with_encoder(request.chosen(), None),
+        chosen=chosen or request.chosen().opened_from(None),
         crew=crew or Crew(request.threads),
         on_progress=on_progress,
         origin=dict(request.origin),
@@ -358,9 +357,8 @@ def make_draft(work: TrainingWork) -> TrainingWork:
     """Put trees, labels and features together."""
     request = work.request
     source = work.source
-    featurizer = source.featurizer
-    if work.chosen.encoder is not None:  # until here the rows had their vectors beside them
-        featurizer = featurizer.encoded_by(work.chosen.encoder)
+    # until here vectors of texts stood beside them, whoever made them
+    featurizer = source.featurizer.encoded_by(work.chosen.encoder)
     trained = work.trained
     n_rows, label_rows = source.census.weighed.rounded()
     draft = Draft(

@@ -16,7 +16,6 @@ from xylem.trainers import (
     TrainingSet,
 )
 from xylem.vocabulary import ROW_DIGESTS
-from xylem.workflows.encoding import with_vectors
 from xylem.workflows.going_on import (
     GoingOn,
 )
@@ -140,7 +139,10 @@ class TrainingWork:
         """
         if self.chosen.encoder is None or not self.source.featurizer.tail_features:
             return dataset
-        return with_vectors(dataset, self.chosen.encoder, self.crew, self.on_progress, self.store)
+        encoded: Dataset = self.chosen.encoder.with_vectors(
+            dataset, self.crew, self.on_progress, self.store
+        )
+        return encoded
 
     @property
     def row_digests(self) -> dict[str, NDArray[Any]]:

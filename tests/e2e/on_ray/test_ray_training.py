@@ -76,6 +76,20 @@ def test_every_trainer_of_steps_makes_the_same_bits_as_threads(crew: RayCrew, na
     assert (arrays_of(there), there.report) == (arrays_of(here), here.report)
 
 
+@pytest.mark.parametrize("name", SPREADING)
+def test_every_trainer_of_steps_weighs_rows(crew: RayCrew, name: str) -> None:
+    parameters = parse_parameters(name, items_of(name, leaf_size=10, arity=4))
+    data = problem().data
+    of_labels = np.random.default_rng(3).uniform(0.2, 1, len(data.labels.indices))
+    weights = np.random.default_rng(2).uniform(0.5, 3, data.n_rows).astype(np.float32)
+    weighed = data._replace(labels=data.labels.weighed(weights, of_labels.astype(np.float32)))
+    plain, here, there = (
+        arrays_of(fit(name, parameters, MemorySource(rows), tools))
+        for rows, tools in ((data, Tools(1)), (weighed, Tools(1)), (weighed, Tools(1, crew)))
+    )
+    assert there == here != plain
+
+
 @pytest.mark.parametrize("in_parts", [False, True])
 def test_weights_reach_the_nodes(
     crew: RayCrew, in_parts: bool, monkeypatch: pytest.MonkeyPatch

@@ -145,6 +145,18 @@ def test_every_trainer_reads_rows_with_vectors(rows: Rows, trainer: str) -> None
             lambda m, t, v: xylem.train(t, [["a"]] * 150, vectors=v, vectors_dims=-1),
             "vectors.dims: expected an integer from 0 to 4096, found -1",
         ),
+        (
+            lambda m, t, v: xylem.train(t, [["a"]] * 150, encoder=3),
+            "encoder: expected the path of a folder, found 3",
+        ),
+        (
+            lambda m, t, v: xylem.tune(t, [["a"]] * 150, encoder="minilm"),
+            "encoder cannot be used with tune: encode the texts, and give vectors",
+        ),
+        (
+            lambda m, t, v: m.predict(np.eye(3, 9), vectors=v[:3]),
+            "expected texts, which this model makes its own features of, found a matrix",
+        ),
     ],
 )
 def test_bad_input_is_refused(
@@ -171,3 +183,21 @@ def test_the_weight_is_chosen_on_held_out_rows(rows: Rows) -> None:
     assert both.predict(texts)  # it takes none
     with pytest.raises(BadInput, match="weight: expected 50 rows or more"):
         xylem.train(texts[:9], labels[:9], vectors=clues[:9], vectors_weight="auto")
+
+
+def test_trials_of_a_search_have_the_vectors(rows: Rows) -> None:
+    pytest.importorskip("optuna")
+    texts, labels, vectors = rows
+    model = xylem.tune(
+        texts[:120],
+        labels[:120],
+        vectors=vectors[:120],
+        sample_weight=[2.0] * 120,
+        valid=(texts[120:], labels[120:], vectors[120:]),
+        trainers=("ovr",),
+        trials=2,
+        progress=False,
+    )
+    assert all(model.predict(texts[120:], vectors=vectors[120:]))
+    with pytest.raises(BadInput, match="found no vector"):
+        model.predict(texts[:1])

@@ -1,6 +1,7 @@
 """Requests whose texts have vectors: every dialect answers them alike, and refuses others."""
 
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,12 @@ LONG = {"text": "a", "vector": [0.5] * 7}
         ({"text": "a", "vector": ["b"]}, "expected a number, found"),
         ({"text": "a", "vector": 7}, "expected an array, found"),
         ({"features": {"a": 1.0}}, "found named features"),
+        (
+            {"indices": [1], "values": [1.0], "vector": LISTS[0]},
+            "with vector beside text or fields alone, found indices and values and vector",
+        ),
+        ({"features": {"a": 1.0}, "vector": []}, "found features and vector"),
+        ({"vector": LISTS[0]}, "found vector"),
     ],
 )
 def test_other_instances_are_refused_where_they_stand(
@@ -157,7 +164,7 @@ def test_other_instances_are_refused_where_they_stand(
     assert str(caught.value.path).startswith("instances[1]")
     good, bad = batch(served, [INSTANCES[0], wrong])
     assert good["labels"]
-    assert "vector" in bad["error"]["detail"] or "expected" in bad["error"]["detail"]
+    assert re.search(message, bad["error"]["detail"])
 
 
 def test_a_model_of_words_refuses_vectors(of_words: ServedVersion) -> None:
@@ -192,6 +199,22 @@ def test_other_tensors_are_refused(
         ask(served, {"inputs": [text]}, TENSORS)
     with pytest.raises(BadInput, match="found vectors"):
         ask(served, {"inputs": [vectors]}, TENSORS)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("texts", 'expected the tensor text, .* found "texts"; did you mean text\\?'),
+        ("title", 'expected the tensor text, because this model was .* found "title"'),
+    ],
+)
+def test_a_misspelt_text_is_named(served: ServedVersion, name: str, message: str) -> None:
+    text = {"name": name, "shape": [1], "datatype": "BYTES", "data": TEXTS[:1]}
+    vectors = {"name": "vectors", "shape": [1, NUMBERS], "datatype": "FP32", "data": LISTS[:1]}
+    for inputs in ([text], [text, vectors], [{**text, "name": "text"}, text]):
+        with pytest.raises(BadInput, match=message) as caught:
+            ask(served, {"inputs": inputs}, TENSORS)
+        assert caught.value.path == "inputs"
 
 
 def test_tensors_of_one_number_do_not_pass_as_texts_alone(tmp_path: Path) -> None:

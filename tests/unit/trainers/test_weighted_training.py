@@ -107,6 +107,26 @@ def test_whole_weights_are_whole_rows_to_the_bit(name: str) -> None:
         np.testing.assert_array_equal(array, other.extra[group])
 
 
+# The trainers that read rows in parts; those that need all rows in memory are left out.
+STREAMED = {
+    **{name: BATCH[name] for name in ("label-tree", "ovr", "ovr, logistic")},
+    **{name: OTHERS[name] for name in ("plt, sgd", "lomtree", "huffman-tree", "learned-tree")},
+    "ldsm": ("ldsm", "trees=2", "rerank=no"),
+}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_whole_weights_of_a_stream_are_whole_rows(name: str) -> None:
+    trainer, *items = STREAMED[name]
+    parameters = parse_parameters(trainer, items)
+    one, other = (
+        fit(trainer, parameters, Parts(TrainingSet(*data), 3), Tools()).ensemble
+        for data in data_of_copies()
+    )
+    for array, array_of_copies in zip(one, other, strict=True):
+        np.testing.assert_allclose(array, array_of_copies, atol=2e-4 if name in BATCH else 0)
+
+
 @pytest.mark.parametrize("clustering", ["balanced", "kmeans"])
 def test_blocks_weigh_as_rows_in_memory(clustering: str) -> None:
     (rows, labels), _ = data_of_copies(n_rows=400)

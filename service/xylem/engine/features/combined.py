@@ -187,7 +187,7 @@ class CombinedFeaturizer(Featurizer):
         self.items_a_character = sum(
             1 if forms is None else forms.items_a_character for forms in readers
         )
-        self.encodes = any(block.makes.encodes for block in self.blocks)
+        self.encoders = tuple(encoder for block in self.blocks for encoder in block.makes.encoders)
         self.vector_numbers = max(block.makes.vector_numbers for block in self.blocks)
         self._shares = [
             names is not None and block.has_words(names.parameters) for block in self.blocks

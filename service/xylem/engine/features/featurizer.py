@@ -54,8 +54,9 @@ class Featurizer:
     # How many of the last features come from the vector of a text.
     tail_features: int = 0
 
-    # Whether a sentence encoder makes the vectors of texts: milliseconds each, so in threads.
-    encodes: bool = False
+    # The sentence encoders (TextEncoder) that make the vectors of texts: milliseconds each, so in
+    # threads. Empty if texts come without vectors, or with them.
+    encoders: tuple[Any, ...] = ()
 
     def __init__(
         self, parameters: FeatureParameters, n_features: int, forms: WordForms | None = None
@@ -88,13 +89,10 @@ class Featurizer:
         """
         return self
 
-    @property
-    def beside_vectors(self) -> "Featurizer":
-        """Return the featurizer that takes vectors beside texts instead of making them."""
-        return self
-
     def encoded_by(self, encoder: Any) -> "Featurizer":
-        """Return the featurizer that makes the vectors beside texts by an encoder, a TextEncoder.
+        """Return the featurizer that makes the vectors of texts by an encoder, a TextEncoder.
+
+        encoder  None: the vectors stand beside the texts
 
         A featurizer without vectors stays as it is.
         """

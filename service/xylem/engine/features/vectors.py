@@ -7,7 +7,6 @@ have the last ids of the model. Every row has all of them, also those that are 0
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -21,16 +20,15 @@ from xylem.base import (
     RowArrays,
     Scalar,
     SparseRows,
-    load_extra,
     writeable,
 )
+from xylem.engine.features.encoding import TextEncoder
 from xylem.engine.features.featurizer import Featurizer, TextFeaturizer
 from xylem_store import (
     F32,
     F64,
     I32,
     I64,
-    U8,
     Corrupt,
     EncoderArrays,
     inlined,
@@ -54,30 +52,6 @@ BESIDE_TEXTS = "given"
 
 # The source of vectors that a sentence encoder of the version makes.
 BY_ENCODER = "encoder"
-
-
-@dataclass(frozen=True)
-class TextEncoder:
-    """A sentence encoder as a version has it.
-
-    name                its name in the store that the version was trained in
-    prefix, max_tokens  as in VectorParameters
-    """
-
-    name: str
-    arrays: EncoderArrays
-    prefix: str
-    max_tokens: int
-
-    def workspace(self) -> Any:
-        """Return the encoder, which all threads share. Raises BadParameter without its library."""
-        return load_extra("encoder").open_encoder(self.arrays, self.prefix, self.max_tokens)
-
-    def run(self, texts: Sequence[str], encoder: Any, stop: U8 | None = None) -> F32:
-        """Return the vectors of texts, float32[n, numbers], each encoded alone."""
-        return np.array([encoder.encode(text) for text in texts], np.float32).reshape(
-            len(texts), encoder.dims
-        )
 
 
 class VectorParameters(Parameters):
@@ -286,7 +260,7 @@ class VectorFeaturizer(Featurizer):
         self.words = words
         self.tail = tail
         self.encoder = encoder
-        self.encodes = encoder is not None
+        self.encoders = () if encoder is None else (encoder,)
         self._opened = None if encoder is None else encoder.workspace()
         self.tail_features = tail.dims
         self.vector_numbers = 0 if encoder else len(tail.mean)
@@ -302,11 +276,7 @@ class VectorFeaturizer(Featurizer):
         featurizer.words = self.words.continuation
         return featurizer
 
-    @property
-    def beside_vectors(self) -> Featurizer:
-        return VectorFeaturizer(self.words, self.tail)
-
-    def encoded_by(self, encoder: TextEncoder) -> Featurizer:
+    def encoded_by(self, encoder: TextEncoder | None) -> Featurizer:
         return VectorFeaturizer(self.words, self.tail, encoder)
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -50,7 +50,7 @@ def is_short(query: Query, served: ServedVersion) -> bool:
         options.deadline_ms is not None
         or options.label_weights is not None
         or options.chunk_characters
-        or served.featurizer.encodes
+        or served.featurizer.encoders
         or n_rows * options.beam_width > SHORT_BEAMS
         or n_rows * served.predictor.children_scored(options.beam_width) > SHORT_CHILDREN
     ):
@@ -157,7 +157,7 @@ class SearchDialect(Dialect[Query]):
         timings = timings or StageTimings()
         timings.end(QUEUE)
         chunked = query.to_rows(served.featurizer)
-        timings.end(ENCODE if served.featurizer.encodes else FEATURES)
+        timings.end(ENCODE if served.featurizer.encoders else FEATURES)
         epoch = served.thresholds.epoch
         options = to_options(query.options, served, stop)
         predictions = search_chunked(served.predictor.predict, chunked, options, served)

@@ -241,7 +241,7 @@ class FeedbackDesk:
         self, values: Sequence[Any], served: ServedVersion, *, is_long: bool, sender: str | None
     ) -> "list[_Part]":
         """Read events of any kind, and divide them by the version they belong to."""
-        is_long = is_long or len(values) > SHORT_EVENTS or served.featurizer.encodes
+        is_long = is_long or len(values) > SHORT_EVENTS or bool(served.featurizer.encoders)
         checked = await self._off_loop(is_long, self._check, values, served)
         by_version: dict[int, dict[int, CheckedEvent | FeedbackLineResult]] = {}
         for place, event in enumerate(checked):

@@ -71,7 +71,7 @@ def _fault(details: Any, models: Sequence[type[BaseModel]]) -> BadInput:
     kinds_present = " and ".join(key for key in KINDS if key in value) or "none of them"
     return BadRequest(
         'expected one of {"text"}, {"fields"}, {"indices", "values"} and {"features"}, '
-        f"found {kinds_present}"
+        f"with vector beside text or fields alone, found {kinds_present}"
     ).with_path(path)
 
 

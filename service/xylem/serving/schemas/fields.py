@@ -233,7 +233,7 @@ class NamedInstance(StrictModel):
     ]
 
 
-KINDS = ("text", "indices", "values", "features", "fields")
+KINDS = ("text", "indices", "values", "features", "fields", "vector")
 
 # The prefix of the tags of unions; tags with it are left out of paths that clients see.
 HIDDEN = "\0"
@@ -253,10 +253,12 @@ TAGS: dict[str, type[StrictModel]] = {
 
 # the tag of each kind of instance; the keys tell, for each of KINDS, whether it is a field
 _TAG_OF = {
-    (True, False, False, False, False): TEXT,
-    (False, True, True, False, False): SPARSE,
-    (False, False, False, True, False): NAMED_FEATURES,
-    (False, False, False, False, True): TEXT_FIELDS,
+    (True, False, False, False, False, False): TEXT,
+    (True, False, False, False, False, True): TEXT,
+    (False, True, True, False, False, False): SPARSE,
+    (False, False, False, True, False, False): NAMED_FEATURES,
+    (False, False, False, False, True, False): TEXT_FIELDS,
+    (False, False, False, False, True, True): TEXT_FIELDS,
 }
 
 
@@ -270,6 +272,7 @@ def kind_of(value: Any) -> str | None:
                 "values" in value,
                 "features" in value,
                 "fields" in value,
+                value.get("vector") is not None,
             )
         )
     return next((tag for tag, kind in TAGS.items() if isinstance(value, kind)), None)

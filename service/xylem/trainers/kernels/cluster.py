@@ -7,6 +7,7 @@ numbers as int32, ascending, without repeats.
 import numpy as np
 
 from xylem.base import LabelRows, SparseRows
+from xylem.engine import place
 from xylem.trainers.kernels.random import random_below, shuffle
 from xylem_store import (
     F32,
@@ -16,6 +17,7 @@ from xylem_store import (
     LANES,
     inlined,
     kernel,
+    nonallocating_inlined,
     vadd,
     vbroadcast,
     vload,
@@ -30,7 +32,7 @@ ROUNDS_MAX = 20
 GAIN_MIN = 1e-4
 
 
-@inlined
+@nonallocating_inlined
 def _similarities(vectors: SparseRows, members: I32, side: I64, sums: F32, near_out: F32) -> None:
     """Write the similarity of each vector to the centres of both sides.
 
@@ -44,24 +46,30 @@ def _similarities(vectors: SparseRows, members: I32, side: I64, sums: F32, near_
     for i in range(len(members)):
         if side[i] >= 0:
             for e in range(indptr[members[i]], indptr[members[i] + 1]):
-                sums[indices[e], side[i]] += values[e]
-    square = np.zeros(2)
+                sums[place(indices[place(e)]), place(side[i])] += values[place(e)]
+    left_square = 0.0
+    right_square = 0.0
     for i in range(len(members)):
         left = np.float32(0)
         right = np.float32(0)
         for e in range(indptr[members[i]], indptr[members[i] + 1]):
-            left += values[e] * sums[indices[e], 0]
-            right += values[e] * sums[indices[e], 1]
+            left += values[place(e)] * sums[place(indices[place(e)]), 0]
+            right += values[place(e)] * sums[place(indices[place(e)]), 1]
         near_out[i, 0] = left
         near_out[i, 1] = right
-        if side[i] >= 0:
-            square[side[i]] += near_out[i, side[i]]
+        if side[i] == 0:
+            left_square += float(left)
+        if side[i] == 1:
+            right_square += float(right)
     for row in members:
         for e in range(indptr[row], indptr[row + 1]):
-            sums[indices[e], 0] = 0
-            sums[indices[e], 1] = 0
-    for s in range(2):
-        near_out[:, s] *= np.float32(1 / np.sqrt(square[s])) if square[s] > 0 else np.float32(0)
+            sums[place(indices[place(e)]), 0] = 0
+            sums[place(indices[place(e)]), 1] = 0
+    left_scale = np.float32(1 / np.sqrt(left_square)) if left_square > 0 else np.float32(0)
+    right_scale = np.float32(1 / np.sqrt(right_square)) if right_square > 0 else np.float32(0)
+    for i in range(len(members)):
+        near_out[i, 0] *= left_scale
+        near_out[i, 1] *= right_scale
 
 
 @inlined

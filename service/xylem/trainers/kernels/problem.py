@@ -12,7 +12,24 @@ import numpy as np
 
 from xylem.base import SparseRows
 from xylem.engine import place
-from xylem_store import F32, I32, I64, U8, U16, Chunk, inlined, kernel
+from xylem_store import (
+    F32,
+    I32,
+    I64,
+    LANES,
+    U8,
+    U16,
+    Chunk,
+    inlined,
+    kernel,
+    lowest_lane,
+    vatleast,
+    vbroadcast,
+    vload,
+    vmax,
+    vnonzero,
+    vsub,
+)
 
 
 class Problem(NamedTuple):
@@ -197,23 +214,28 @@ def pack_tile(
 
     They are sorted by feature, then by child.
 
+    weights     float32[m + 1, 16], as in `xylem.trainers.kernels.solver`
     ascending   int64[m]  the ranks, sorted by feature
     tail        of so many last features all weights are returned, also those that are 0
     counts_out  int32[m]  returned weights of each feature, in the order of `ascending`
     """
     n_pruned = len(ascending) - tail
-    # room for every weight and one more: each is written, because the processor cannot predict a
-    # branch here, and the next one overwrites it if it is not to stay
-    lane = np.empty(len(ascending) * n_children + 1, np.uint8)
+    every_child = (1 << n_children) - 1
+    lane = np.empty(len(ascending) * n_children, np.uint8)
     values = np.empty(len(lane), np.float32)
     position = 0
     for k in range(len(ascending)):
         first = position
-        for c in range(n_children):
-            w = weights[ascending[k], c]
-            lane[position] = c
-            values[position] = w
-            position += (k >= n_pruned) | ((w != 0) & (abs(w) >= prune))
+        row = vload(weights, ascending[k] * LANES)
+        sizes = vmax(row, vsub(vbroadcast(0.0), row))
+        is_tail = k >= n_pruned
+        large = every_child if is_tail else vatleast(sizes, vbroadcast(prune)) & vnonzero(row)
+        lanes = large & every_child
+        while lanes:
+            lane[position] = lowest_lane(lanes)
+            values[position] = weights[ascending[k], lane[position]]
+            lanes &= lanes - 1
+            position += 1
         counts_out[k] = position - first
     return lane[:position].copy(), values[:position].copy()
 

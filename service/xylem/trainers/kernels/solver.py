@@ -102,6 +102,9 @@ def _expect_row(problem: Problem, tile: Tile, i: Integer) -> None:
     for e in range(problem.indptr[place(i)], problem.indptr[place(i + 1)], _LINE):
         prefetch(problem.features, e)
         prefetch(problem.values, e)
+    n_tail = problem.tails.shape[1]
+    for j in range(0, n_tail, _LINE):
+        prefetch(problem.tails, i * n_tail + j)
 
 
 @nonallocating_inlined

@@ -32,7 +32,7 @@ from xylem.trainers.spec import (
 )
 from xylem.trainers.weighing import PART_ROWS, Weighed, parts_of, weigh
 from xylem.trainers.windows import load_rows, mapped
-from xylem_store import F32, I32, U8, Chunk, Tree
+from xylem_store import F32, I32, LANES, U8, Chunk, Tree
 
 # Bounds of the default of max_nodes.
 NODES_LEAST = 2000
@@ -209,7 +209,8 @@ class _Growth:
         n_children = split.n_children
         ascending = np.argsort(split.features)
         n_weights = np.empty(len(ascending), np.int32)
-        lane, weight = pack_tile(split.weights, ascending, n_children, 0.0, n_weights)
+        tile = np.pad(split.weights, ((0, 0), (0, LANES - split.weights.shape[1])))
+        lane, weight = pack_tile(tile, ascending, n_children, 0.0, n_weights)
         used = n_weights > 0
         features = split.features[ascending[used]]
         bias = split.weights[-1, :n_children].copy()

@@ -40,12 +40,15 @@ VALUES: dict[str, Any] = {
     "values": [0.5, 1],
     "features": {"a": 1},
     "fields": {"title": "a", "body": None},
+    "vector": [0.5, 1],
 }
 COMPLETE: dict[tuple[str, ...], type] = {
     ("text",): TextInstance,
+    ("text", "vector"): TextInstance,
     ("indices", "values"): SparseInstance,
     ("features",): NamedInstance,
     ("fields",): FieldsInstance,
+    ("fields", "vector"): FieldsInstance,
 }
 INSTANCE: TypeAdapter[Any] = TypeAdapter(Instance)
 COMBINATIONS = list(chain.from_iterable(combinations(KINDS, n) for n in range(len(KINDS) + 1)))

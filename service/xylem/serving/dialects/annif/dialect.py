@@ -138,7 +138,7 @@ def suggest(
     if not texts or not options.limit:
         return [[] for _ in texts]
     rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
-    timings.end(ENCODE if served.featurizer.encodes else FEATURES)
+    timings.end(ENCODE if served.featurizer.encoders else FEATURES)
     # every score reaches a threshold of 0, so 0 becomes None, which needs no exact search
     predictions = served.predictor.predict(
         rows,

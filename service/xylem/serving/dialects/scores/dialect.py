@@ -55,7 +55,7 @@ class ScoreDialect(Dialect[ScoreRequest]):
             )
             return Reply((dump(score_answer),), len(query.instances))
 
-        is_at_once = is_short(query, served) and not served.featurizer.encodes
+        is_at_once = is_short(query, served) and not served.featurizer.encoders
         return answer() if is_at_once else Longer(answer)
 
 

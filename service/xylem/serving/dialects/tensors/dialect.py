@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 from msgspec.structs import replace
 
-from xylem.base import READ, BadInput, Limits, StageTimings
+from xylem.base import READ, BadInput, BadInstance, Limits, StageTimings, did_you_mean, what_is
 from xylem.engine import Featurizer, Predictions, PredictOptions
 from xylem.serving.batches.lines import dump
 from xylem.serving.dialects.dialect import Body, Longer, Query, Reply
@@ -25,6 +25,7 @@ from xylem.serving.dialects.tensors.reading import (
     read_plan,
     read_rows,
 )
+from xylem.serving.dialects.tensors.schema import INPUTS
 from xylem.serving.dialects.tensors.writing import outputs_of, pack_predictions, write_outputs
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows
@@ -58,6 +59,12 @@ class InferQuery(Query):
         texts, csr, vectors, fields = self.instances
         try:
             if fields is not None:
+                if not featurizer.fields:
+                    name = min(fields[0].keys() - INPUTS.keys())
+                    raise BadInstance(
+                        "expected the tensor text, because this model was trained without fields, "
+                        f"found {what_is(name)}{did_you_mean(name, INPUTS)}"
+                    )
                 texts = list(map(featurizer.fields.text, fields))
             rows = (
                 featurizer.transform_with_vectors(texts or [], vectors)

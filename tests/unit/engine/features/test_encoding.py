@@ -10,9 +10,9 @@ from tests.helpers.tiny_encoders import DIMS, graph_of, real_encoder, write_enco
 
 import xylem
 from xylem.base import BadData, BadModel, BadParameter
+from xylem.engine.features import encoding
 from xylem.engine.features.vectors import TextEncoder
 from xylem.extras.encoder.encoder import read_encoder
-from xylem.workflows import encoding
 from xylem.workflows.first_model import make_first_model
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store import read_origin
@@ -133,7 +133,7 @@ def test_a_folder_is_enough_in_python(tmp_path: Path) -> None:
     assert loaded.predict(texts[:9]) == model.predict(texts[:9])
     with pytest.raises(BadParameter, match="encoder cannot be used with vectors"):
         xylem.train(texts, labels, encoder=folder, vectors=np.ones((240, 3)), progress=False)
-    with pytest.raises(BadParameter, match=r"features.encoder: expected a training that pub"):
+    with pytest.raises(BadParameter, match=r"features.encoder: expected xylem train, try"):
         xylem.train(texts, labels, features_encoder="tiny", progress=False)
 
 
