@@ -45,7 +45,7 @@ TABLES = {
     "vectors": vectors.run,
 }
 WITH_PEERS = {"training", "quality", "latency"}
-WITH_DATA = {*WITH_PEERS, "http", "fairness", "thresholds", "trainers", "memory", "vectors"}
+WITH_DATA = {*WITH_PEERS, "http", "fairness", "thresholds", "trainers", "memory"}
 
 
 def split_numbers(text: str) -> range:

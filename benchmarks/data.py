@@ -16,6 +16,9 @@ from xylem_store.names import build_names
 
 _SUFFIXES = (".txt.gz", ".txt", ".jsonl.gz", ".jsonl")
 
+# Files of texts, which are not made into features yet.
+TEXTS = (".jsonl.gz", ".jsonl")
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -36,11 +39,11 @@ class Prepared:
         return f"{self.name}, split {self.split}" if self.split else self.name
 
 
-def find(directory: Path, part: str) -> Path:
-    for suffix in _SUFFIXES:
+def find(directory: Path, part: str, suffixes: Sequence[str] = _SUFFIXES) -> Path:
+    for suffix in suffixes:
         if (path := directory / f"{part}{suffix}").exists():
             return path
-    raise SystemExit(f"{directory}: expected {part} with one of {', '.join(_SUFFIXES)}, found none")
+    raise SystemExit(f"{directory}: expected {part} with one of {', '.join(suffixes)}, found none")
 
 
 def prepare(directory: Path, out: Path) -> Prepared:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.data import find
+from benchmarks.data import TEXTS, find
 from benchmarks.runs import Settings, note, show
 from xylem.base.rows import SparseRows
 from xylem.datasets.reader import read_dataset
@@ -33,7 +33,7 @@ DIMS = {"words": None, "and 128 components": 128, "and 384 numbers": 0}
 
 def run(settings: Settings) -> None:
     """Print the table of each data set of texts."""
-    for directory in settings.data:
+    for directory in settings.directories:
         rows = _rows(directory, settings.repeats)
         columns = "rows", "training, s", "ratio", "a row in a batch, us", "ratio"
         title = f"{directory.name}: vectors beside words, processor time, one thread"
@@ -41,9 +41,9 @@ def run(settings: Settings) -> None:
 
 
 def _rows(directory: Path, repeats: int) -> list[tuple[str, ...]]:
-    learnt = read_dataset(find(directory, "train"))
+    learnt = read_dataset(find(directory, "train", TEXTS))
     names = build_names(learnt.names)
-    measured = read_dataset(find(directory, "test"), labels=names)
+    measured = read_dataset(find(directory, "test", TEXTS), labels=names)
     assert learnt.texts is not None and measured.texts is not None
     vectors, others = _vectors(learnt.texts), _vectors(measured.texts)
     searches: dict[str, Callable[[], object]] = {}

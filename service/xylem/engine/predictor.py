@@ -46,7 +46,7 @@ from xylem_store import (
 _BLOCK_ROWS_MIN = 32  # with fewer rows, each row is searched by itself: few share a chunk
 
 # The most rows of a block times trees times the beam width (or top_r): a few megabytes.
-_BLOCK_ENTRIES_MAX = 1 << 16
+_BLOCK_ENTRIES_MAX = 1 << 17
 
 
 class Predictor(Searcher):

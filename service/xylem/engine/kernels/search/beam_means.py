@@ -6,11 +6,12 @@ leaf is no worse than the worst of the best top_r means so far. Before there are
 bound comes from the first tree: the mean of a label is at least its probability there divided by
 the number of trees.
 
-The last level of an ensemble is scored in two rounds. After the first one, the means without the
-nodes that are still to be scored are lower bounds, so the sum of probabilities that an answer needs
-is known. A label that no tree has reached yet has in each tree at most the score of the best node
-left. A label that some trees have reached has in the others the score of its node there. The nodes
-below which no label can reach the sum are not scored: the answers have the same bits.
+The last level of an ensemble is scored in rounds, each twice as long as the one before but for the
+first. After a round, the means without the nodes that are still to be scored are lower bounds, so
+the sum of probabilities that an answer needs is known, and no less after the next round. A label
+that no tree has reached yet has in each tree at most the score of the best node left. A label that
+some trees have reached has in the others the score of its node there. The nodes below which no
+label can reach the sum are not scored: the answers have the same bits.
 """
 
 import numpy as np
@@ -101,17 +102,16 @@ def keep_best_means(parts: CallParts[BeamWorkspace], first_lane: int) -> None:
 
 @inlined
 def _first_floor(parts: CallParts[BeamWorkspace], first_lane: int) -> np.float32:
-    """Return a lower bound on the logarithms of the best top_r keys, by those of the first tree.
+    """Return a lower bound on the logarithms of the best top_r keys.
 
-    It is -inf if that tree reached fewer labels, or if labels must pass thresholds.
+    It comes from the round before, at first from the keys of the first tree. It is -inf if that
+    tree reached fewer labels, or if labels must pass thresholds.
     """
     beam = parts.traversal_buffers
-    if has_thresholds(parts.search):
-        return _LEAST
-    beam.best_size[first_lane] = 0
+    if has_thresholds(parts.search) or beam.mean_floor[first_lane] > _LEAST:
+        return np.float32(beam.mean_floor[first_lane])
     keep_best_leaves(parts, first_lane)
     floor = floor_of(parts.search, first_lane, beam)
-    beam.best_size[first_lane] = 0
     return np.float32(floor - np.log(np.float32(parts.ensemble.child_ptr[0])) - _SLACK)
 
 
@@ -173,11 +173,17 @@ def drop_needless(parts: CallParts[BeamWorkspace], first_lane: int, n_done: int)
     ensemble = parts.ensemble
     beam = parts.traversal_buffers
     n_trees = ensemble.child_ptr[0]
+    n_level = 0
+    for lane in range(first_lane, first_lane + n_trees):
+        n_level = max(n_level, beam.level_size[lane])
+    if n_level <= n_done:
+        return
     keep_best_means(parts, first_lane)
     n_best = beam.best_size[first_lane]
-    beam.best_size[first_lane] = 0  # so that the heap gives no floor to the second round
+    beam.best_size[first_lane] = 0  # so that the heap gives no floor to the next round
     if n_best < parts.search.top_r:
         return
+    beam.mean_floor[first_lane] = np.log(beam.best_score[first_lane, 0]) - _SLACK
     least = beam.best_score[first_lane, 0] * np.float32(n_trees) * (np.float32(1.0) - _SLACK)
     n_dropped, greatest_sum, smallest = _keep_nodes_above(parts, first_lane, n_done, least)
     if n_dropped == 0:
@@ -274,8 +280,7 @@ def _keep_nodes_of(
             left = _place_of(node, beam.level_node[lane], n_done, beam.level_size[lane])
             if keeps:
                 if left >= beam.needed[lane]:
-                    _swap(lane, left, beam.needed[lane], beam)
-                    beam.needed[lane] += 1
+                    _keep_node(lane, left, n_done, beam)
             elif left >= 0:
                 n_left += 1
                 total += np.exp(beam.level_score[lane, left])
@@ -289,11 +294,16 @@ def _keep_nodes_of(
 
 
 @inlined
-def _swap(lane: int, place: int, other: int, beam: BeamWorkspace) -> None:
-    """Swap two nodes of a lane's level."""
-    node = beam.level_node[lane, place]
-    score = beam.level_score[lane, place]
-    beam.level_node[lane, place] = beam.level_node[lane, other]
-    beam.level_score[lane, place] = beam.level_score[lane, other]
-    beam.level_node[lane, other] = node
-    beam.level_score[lane, other] = score
+def _keep_node(lane: int, place: int, n_done: int, beam: BeamWorkspace) -> None:
+    """Keep the node at a place of a lane's level; those kept and those left stay sorted."""
+    nodes = beam.level_node[lane]
+    scores = beam.level_score[lane]
+    node = nodes[place]
+    score = scores[place]
+    while place > beam.needed[lane] or (place > n_done and score > scores[place - 1]):
+        nodes[place] = nodes[place - 1]
+        scores[place] = scores[place - 1]
+        place -= 1
+    nodes[place] = node
+    scores[place] = score
+    beam.needed[lane] += 1
