@@ -180,12 +180,12 @@ def _least_of_best(
     return least
 
 
-# The first round has so many labels of the answer for each node, in one tree and in each of
-# several trees (measured on label trees).
+# How many labels of the answer the first round has a node for, in one tree and in each of several
+# trees (measured on label trees).
 _LABELS_A_NODE = 3
-_LABELS_A_LANE = 2
+_LABELS_A_LANE = 4
 
-# Each further round of a single row in one tree has so many nodes (measured on label trees).
+# The number of nodes of each further round of a single row in one tree (measured on label trees).
 _NODES_OF_A_ROW = 2
 
 # stands in `left_out` for a key of -inf: there -inf means that no node was left out
@@ -207,6 +207,7 @@ def start_levels(search: Search, n_trees: int, n_lanes: int, beam: BeamWorkspace
         beam.saved_size[lane] = 0
         beam.best_size[lane] = 0
         beam.left_out[lane] = np.float32(-np.inf)
+        beam.mean_floor[lane] = np.float32(-np.inf)
         beam.ahead[lane] = 0
     return 1
 
@@ -246,13 +247,17 @@ def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace)
 def end_of_round(search: Search, n_trees: int, n_rows: int, n_done: int, n_level: int) -> int:
     """Return where the next round ends among a lane's n_level nodes, if `n_done` have been scored.
 
-    Short rounds score the fewest nodes. But a block reads its chunks once a round, and an ensemble
-    computes means after a round, so there are only two, unless it is one row of one tree.
+    Short rounds score the fewest nodes. But a block reads its chunks once a round, so blocks of one
+    tree have only two. An ensemble computes means after a round, so its rounds double: one node a
+    lane after the first round, then two, four and so on.
     """
+    n_labels = _LABELS_A_NODE if n_trees == 1 else _LABELS_A_LANE
+    n_first = (search.top_r + n_labels - 1) // n_labels
     if n_done == 0:
-        n_labels = _LABELS_A_NODE if n_trees == 1 else _LABELS_A_LANE
-        return (search.top_r + n_labels - 1) // n_labels
-    return n_done + _NODES_OF_A_ROW if n_trees == 1 and n_rows == 1 else n_level
+        return n_first
+    if n_trees > 1:
+        return 2 * n_done - n_first + 1
+    return n_done + _NODES_OF_A_ROW if n_rows == 1 else n_level
 
 
 @inlined

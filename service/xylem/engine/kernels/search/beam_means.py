@@ -2,21 +2,23 @@
 
 Means are computed for few of the leaves that the beams reached. A mean never exceeds the greatest
 of its terms. So a label is looked at once, at the leaf where it is most probable, and only if that
-leaf is no worse than the worst of the best top_r means so far. Before there are so many, a bound
-comes from the first tree: the mean of a label is at least its probability there divided by the
-number of trees.
+leaf is no worse than the worst of the best top_r means so far. Before there are top_r means, a
+bound comes from the first tree: the mean of a label is at least its probability there divided by
+the number of trees.
 
-The last level of an ensemble is scored in two rounds. After the first one, the means without the
-nodes that are still to be scored are lower bounds, so the sum of probabilities that an answer needs
-is known. A label that no tree has reached yet has in each tree at most the score of the best node
-left. A label that some trees have reached has in the others the score of its node there. The nodes
-below which no label can reach the sum are not scored: the answers have the same bits.
+The last level of an ensemble is scored in rounds, each twice as long as the one before but for the
+first. After a round, the means without the nodes that are still to be scored are lower bounds, so
+the sum of probabilities that an answer needs is known, and no less after the next round. A label
+that no tree has reached yet has in each tree at most the score of the best node left. A label that
+some trees have reached has in the others the score of its node there. The nodes below which no
+label can reach the sum are not scored: the answers have the same bits.
 """
 
 import numpy as np
 
 from xylem.engine.kernels.search.beam_levels import floor_of, keep_best_leaves
 from xylem.engine.kernels.search.call import (
+    ZERO_F32,
     has_thresholds,
     is_allowed,
     key_of,
@@ -41,7 +43,6 @@ from xylem_store import (
 # logarithms.
 _SLACK = np.float32(1e-4)
 
-_ZERO = np.float32(0.0)
 _LEAST = np.float32(-np.inf)
 
 
@@ -86,7 +87,7 @@ def keep_best_means(parts: CallParts[BeamWorkspace], first_lane: int) -> None:
                         continue
                     log_score = score + beam.saved_log_p[lane, saved, position]
                     mean = _mean_of(parts, leaf, tree, log_score, first_lane)
-                    if mean < _ZERO or not is_allowed(search, leaf):
+                    if mean < ZERO_F32 or not is_allowed(search, leaf):
                         continue
                     if has_thresholds(search) and np.log(mean) < threshold_of(
                         search.log_threshold, leaf
@@ -101,17 +102,16 @@ def keep_best_means(parts: CallParts[BeamWorkspace], first_lane: int) -> None:
 
 @inlined
 def _first_floor(parts: CallParts[BeamWorkspace], first_lane: int) -> np.float32:
-    """Return a lower bound on the logarithms of the best top_r keys, by those of the first tree.
+    """Return a lower bound on the logarithms of the best top_r keys.
 
-    It is -inf if that tree reached fewer labels, or if labels must pass thresholds.
+    It comes from the round before, at first from the keys of the first tree. It is -inf if that
+    tree reached fewer labels, or if labels must pass thresholds.
     """
     beam = parts.traversal_buffers
-    if has_thresholds(parts.search):
-        return _LEAST
-    beam.best_size[first_lane] = 0
+    if has_thresholds(parts.search) or beam.mean_floor[first_lane] > _LEAST:
+        return np.float32(beam.mean_floor[first_lane])
     keep_best_leaves(parts, first_lane)
     floor = floor_of(parts.search, first_lane, beam)
-    beam.best_size[first_lane] = 0
     return np.float32(floor - np.log(np.float32(parts.ensemble.child_ptr[0])) - _SLACK)
 
 
@@ -130,7 +130,7 @@ def _mean_of(
     beam = parts.traversal_buffers
     n_trees = ensemble.child_ptr[0]
     label = ensemble.node_label[leaf]
-    total = _ZERO
+    total = ZERO_F32
     for other in range(n_trees):
         if other == tree:
             total += np.exp(log_score)
@@ -173,11 +173,17 @@ def drop_needless(parts: CallParts[BeamWorkspace], first_lane: int, n_done: int)
     ensemble = parts.ensemble
     beam = parts.traversal_buffers
     n_trees = ensemble.child_ptr[0]
+    n_level = 0
+    for lane in range(first_lane, first_lane + n_trees):
+        n_level = max(n_level, beam.level_size[lane])
+    if n_level <= n_done:
+        return
     keep_best_means(parts, first_lane)
     n_best = beam.best_size[first_lane]
-    beam.best_size[first_lane] = 0  # so that the heap gives no floor to the second round
+    beam.best_size[first_lane] = 0  # so that the heap gives no floor to the next round
     if n_best < parts.search.top_r:
         return
+    beam.mean_floor[first_lane] = np.log(beam.best_score[first_lane, 0]) - _SLACK
     least = beam.best_score[first_lane, 0] * np.float32(n_trees) * (np.float32(1.0) - _SLACK)
     n_dropped, greatest_sum, smallest = _keep_nodes_above(parts, first_lane, n_done, least)
     if n_dropped == 0:
@@ -219,14 +225,14 @@ def _keep_nodes_above(
     """
     beam = parts.traversal_buffers
     last_lane = first_lane + parts.ensemble.child_ptr[0]
-    total = _ZERO
+    total = ZERO_F32
     smallest = np.float32(1.0)
     for lane in range(first_lane, last_lane):
         best = _best_left(lane, n_done, beam)
         total += best
         smallest = min(smallest, best)
     n_dropped = 0
-    greatest_sum = _ZERO
+    greatest_sum = ZERO_F32
     for lane in range(first_lane, last_lane):
         other_bests = total - _best_left(lane, n_done, beam)
         end = min(n_done, beam.level_size[lane])
@@ -245,7 +251,7 @@ def _keep_nodes_above(
 def _best_left(lane: int, n_done: int, beam: BeamWorkspace) -> np.float32:
     """Return the probability of a lane's best node that has not been scored; 0 if none is left."""
     if n_done >= beam.level_size[lane]:
-        return _ZERO
+        return ZERO_F32
     return np.float32(np.exp(beam.level_score[lane, n_done]))
 
 
@@ -260,7 +266,7 @@ def _keep_nodes_of(
     ensemble = parts.ensemble
     beam = parts.traversal_buffers
     n_trees = ensemble.child_ptr[0]
-    total = _ZERO
+    total = ZERO_F32
     n_left = 0
     for keeps in range(2):
         if keeps and (n_left == 0 or total < least):
@@ -274,8 +280,7 @@ def _keep_nodes_of(
             left = _place_of(node, beam.level_node[lane], n_done, beam.level_size[lane])
             if keeps:
                 if left >= beam.needed[lane]:
-                    _swap(lane, left, beam.needed[lane], beam)
-                    beam.needed[lane] += 1
+                    _keep_node(lane, left, n_done, beam)
             elif left >= 0:
                 n_left += 1
                 total += np.exp(beam.level_score[lane, left])
@@ -289,11 +294,16 @@ def _keep_nodes_of(
 
 
 @inlined
-def _swap(lane: int, place: int, other: int, beam: BeamWorkspace) -> None:
-    """Swap two nodes of a lane's level."""
-    node = beam.level_node[lane, place]
-    score = beam.level_score[lane, place]
-    beam.level_node[lane, place] = beam.level_node[lane, other]
-    beam.level_score[lane, place] = beam.level_score[lane, other]
-    beam.level_node[lane, other] = node
-    beam.level_score[lane, other] = score
+def _keep_node(lane: int, place: int, n_done: int, beam: BeamWorkspace) -> None:
+    """Keep the node at a place of a lane's level; those kept and those left stay sorted."""
+    nodes = beam.level_node[lane]
+    scores = beam.level_score[lane]
+    node = nodes[place]
+    score = scores[place]
+    while place > beam.needed[lane] or (place > n_done and score > scores[place - 1]):
+        nodes[place] = nodes[place - 1]
+        scores[place] = scores[place - 1]
+        place -= 1
+    nodes[place] = node
+    scores[place] = score
+    beam.needed[lane] += 1

@@ -141,7 +141,7 @@ MIXED = 2
 AHEAD = 2
 
 # the most bytes of the saved leaves of a block, unless the block is one row
-_SAVED_BYTES_MAX = 1 << 24
+_SAVED_BYTES_MAX = 1 << 25
 
 
 @handle
@@ -154,7 +154,7 @@ class BeamWorkspace(NamedTuple):
 
     below                  [C]                  for each chunk: ALL_LEAVES, ALL_INNER or MIXED
     chunk_ptr              [C + 1]              where the entries of a chunk go
-    in_rounds              [levels + 1]         whether a level is scored in two rounds (see
+    in_rounds              [levels + 1]         whether a level is scored in rounds (see
                            beam_levels, beam_means), AHEAD: with a look at the next level
     level_node/score/size  [lanes, B], [lanes]  each lane's nodes of this level
     entry_node/lane/row    [E]                  the (node, lane) pairs to score, and the lanes' rows
@@ -163,6 +163,8 @@ class BeamWorkspace(NamedTuple):
     width                  [lanes]              how many nodes of the next level a lane may keep
     left_out               [lanes]              the best key of a node that did not fit into the
                            heap, or a bound on it; -inf if there was none
+    mean_floor             [lanes]              of a row's first lane: a logarithm that the best
+                           top_r means reach, which bounds them in later rounds; -inf if unknown
     best_score/label/size  [lanes, R], [lanes]  each lane's heap of labels
     saved_node/score       [lanes, S]           the nodes with leaves that a lane visited
     saved_log_p            [lanes, S, W]        and the log-probabilities of their children
@@ -187,6 +189,7 @@ class BeamWorkspace(NamedTuple):
     next_size: I32_1
     width: I32_1
     left_out: F32_1
+    mean_floor: F32_1
     best_score: F32_2
     best_label: I32_2
     best_size: I32_1
@@ -254,7 +257,8 @@ class BeamShape:
             "chunk_ptr": len(self.below) + 1,
             "level_node level_score next_node next_score": (n_lanes, beam_width),
             "entry_node entry_lane entry_row entry_score": n_lanes * beam_width,
-            "level_size next_size width left_out best_size saved_size needed ahead": n_lanes,
+            "level_size next_size width left_out mean_floor": n_lanes,
+            "best_size saved_size needed ahead": n_lanes,
             "best_score best_label": (n_lanes, top_r),
             "saved_node saved_score": (n_lanes, n_saved),
             "saved_log_p": (n_lanes, n_saved, self._width),
@@ -264,13 +268,14 @@ class BeamShape:
         return BeamWorkspace(below=self.below, in_rounds=self._in_rounds, **arrays)
 
 
-# There is room for so many nodes for each row on a level, and leaves for each row and tree.
+# How many nodes there is room for, for each row on a level, and how many leaves, for each row and
+# tree.
 #
 # Blocks that need more are halved.
 _ENTRIES_A_TREE = 8
 
-# There is room for so many leaves of a block, or for all that one row can reach: some twenty
-# megabytes.
+# The most leaves of a block that there is room for, but at least for all that one row can reach:
+# some twenty megabytes.
 _LEAVES_MAX = 1 << 20
 
 # The most rows that go down together: with few trees, more would only take memory.
