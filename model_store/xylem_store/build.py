@@ -13,7 +13,7 @@ from xylem_store.compiled.decorators import kernel
 from xylem_store.compiled.handles import F32, I32, I64, U8, U16, U32, U64
 from xylem_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights, levels_of
 
-# The most children of a node: a sparse word can address so many.
+# The most children of a node: as many as a sparse word can address.
 CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
 
 # int8 weights go from -127 to 127, not from -128: a child's largest weight becomes -127 or 127

@@ -137,7 +137,7 @@ def _exponent(itemsize: int) -> int:
 @kernel
 def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: int) -> Fault:
     """Check that a chunk's sparse rows follow each other and hold children and finite weights."""
-    last = len(row_ptr) - 1  # 0 or more: `_check_blocks` found so many sparse rows
+    last = len(row_ptr) - 1  # the number of sparse rows that `_check_blocks` found
     if row_ptr[0] != 0:
         return 28, 0, row_ptr[0]
     if row_ptr[last] != len(sparse):

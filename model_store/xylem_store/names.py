@@ -29,7 +29,7 @@ N_NAMES_MAX = (1 << 31) - 1  # the most names of a table: ids are int32
 # A stored table has no seed, since it is the same on every machine. So names can be chosen that all
 # begin at one slot; without a bound each of them would be compared with all before it. Names that
 # nobody chose never reach the bound: of tables of 2^31 names, the largest, fewer than one in a
-# million has a run of so many slots without an empty one.
+# million has a run of 512 slots without an empty one.
 PROBES_MAX = 512
 
 _32 = np.uint64(32)

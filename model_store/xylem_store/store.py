@@ -7,10 +7,9 @@ process.
 """
 
 import functools
-import operator
 from collections.abc import Callable
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from xylem_store.alias_writing import AliasWriter
 from xylem_store.encoders import Encoders
@@ -23,16 +22,16 @@ from xylem_store.staging import Staging
 from xylem_store.version_writing import VersionWriter
 from xylem_store.watching import StoreWatch
 
-Part = TypeVar("Part")
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
 
 def _forward(
-    part_of: "Callable[[Store], Part]",
-    method: Callable[Concatenate[Part, Arguments], Result],
+    part: str, method: Callable[Concatenate[Any, Arguments], Result]
 ) -> "Callable[Concatenate[Store, Arguments], Result]":
     """Return a method of the store that calls the method of one of its parts.
+
+    part  the name of the attribute that has the part
 
     Signature and docstring are those of the part. The alternative would have been 15 methods that
     repeat both.
@@ -40,15 +39,9 @@ def _forward(
 
     @functools.wraps(method)
     def call(store: "Store", /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        return method(part_of(store), *args, **kwargs)
+        return method(getattr(store, part), *args, **kwargs)
 
     return call
-
-
-_versions_of = operator.attrgetter("_version_writer")
-_aliases_of = operator.attrgetter("_alias_writer")
-_label_info_of = operator.attrgetter("_label_info_writer")
-_staging_of = operator.attrgetter("_staging")
 
 
 class Store(StoreReader):
@@ -94,21 +87,21 @@ class Store(StoreReader):
         """Return the models of the store, which its looks bring up to date."""
         return StoreWatch(self._files, self)
 
-    publish = _forward(_versions_of, VersionWriter.publish)
-    import_ = _forward(_versions_of, VersionWriter.import_)
-    mirror = _forward(_versions_of, VersionWriter.mirror)
-    delete = _forward(_versions_of, VersionWriter.delete)
-    delete_model = _forward(_versions_of, VersionWriter.delete_model)
+    publish = _forward("_version_writer", VersionWriter.publish)
+    import_ = _forward("_version_writer", VersionWriter.import_)
+    mirror = _forward("_version_writer", VersionWriter.mirror)
+    delete = _forward("_version_writer", VersionWriter.delete)
+    delete_model = _forward("_version_writer", VersionWriter.delete_model)
 
-    change_alias = _forward(_aliases_of, AliasWriter.change_alias)
-    promote = _forward(_aliases_of, AliasWriter.promote)
-    rollback = _forward(_aliases_of, AliasWriter.rollback)
-    delete_alias = _forward(_aliases_of, AliasWriter.delete_alias)
-    note_refusal = _forward(_aliases_of, AliasWriter.note_refusal)
+    change_alias = _forward("_alias_writer", AliasWriter.change_alias)
+    promote = _forward("_alias_writer", AliasWriter.promote)
+    rollback = _forward("_alias_writer", AliasWriter.rollback)
+    delete_alias = _forward("_alias_writer", AliasWriter.delete_alias)
+    note_refusal = _forward("_alias_writer", AliasWriter.note_refusal)
 
-    put_label_info = _forward(_label_info_of, LabelInfoWriter.put_label_info)
-    import_label_info = _forward(_label_info_of, LabelInfoWriter.import_label_info)
-    delete_label_info = _forward(_label_info_of, LabelInfoWriter.delete_label_info)
+    put_label_info = _forward("_label_info_writer", LabelInfoWriter.put_label_info)
+    import_label_info = _forward("_label_info_writer", LabelInfoWriter.import_label_info)
+    delete_label_info = _forward("_label_info_writer", LabelInfoWriter.delete_label_info)
 
-    prepare = _forward(_staging_of, Staging.prepare)
-    collect = _forward(_staging_of, Staging.collect)
+    prepare = _forward("_staging", Staging.prepare)
+    collect = _forward("_staging", Staging.collect)

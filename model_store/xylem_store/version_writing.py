@@ -147,11 +147,8 @@ class VersionWriter:
                             f"{name}@{version}: expected the version of {digest}, found another"
                         )
                     return manifest
-                self._encoders.share(manifest, stage)
-                write_manifest(self._files.fs, stage / "version", manifest)
                 self._write_version(
-                    name,
-                    version,
+                    manifest,
                     stage,
                     self._aliases.cause,
                     moves_latest=not self._reader.versions(name),
@@ -233,11 +230,8 @@ class VersionWriter:
                     f"{name}: expected at most {VERSION_MAX} versions, found all numbers used"
                 )
             manifest = dataclasses.replace(manifest, model=name, version=version)
-            self._encoders.share(manifest, stage)
-            write_manifest(self._files.fs, stage / "version", manifest)
             self._write_version(
-                name,
-                version,
+                manifest,
                 stage,
                 cause or self._aliases.cause,
                 moves_latest=latest or not self._reader.versions(name),
@@ -246,19 +240,21 @@ class VersionWriter:
 
     def _write_version(
         self,
-        name: str,
-        version: int,
+        manifest: Manifest,
         stage: Path,
         cause: Cause,
         *,
         moves_latest: bool,
         denied: tuple[str, ...] = (),
     ) -> None:
-        """Put a staged version in place, and move `latest` to it or not; called under the lock.
+        """Put staged arrays and a manifest in place, and move `latest` to the version or not.
 
-        For the first version `latest` is written first, so that no reader sees the version without
-        the `denied` labels.
+        It is called under the lock of the model. For the first version `latest` is written first,
+        so that no reader sees the version without the `denied` labels.
         """
+        name = manifest.model
+        self._encoders.share(manifest, stage)
+        write_manifest(self._files.fs, stage / "version", manifest)
         is_first = not self._reader.versions(name)
         try:
             old_alias = (
@@ -269,14 +265,14 @@ class VersionWriter:
         except Corrupt:  # a damaged `latest` stays as it is
             old_alias = Alias(0, serial=1)
             moves_latest = False
-        new_alias = promoted(version)(old_alias) if moves_latest else old_alias
+        new_alias = promoted(manifest.version)(old_alias) if moves_latest else old_alias
         move = move_of(LATEST, PUBLISHED if moves_latest else ADOPTED, old_alias, new_alias, cause)
         moves_later = moves_latest and not is_first
         if moves_later:
             self._aliases.stage_alias(name, stage, move, new_alias)
         elif old_alias.serial == 0:
             self._aliases.replace(name, LATEST, stage, move, new_alias)
-        self._files.fs.move(stage / "version", self._files.version_path(name, version))
+        self._files.fs.move(stage / "version", self._files.version_path(name, manifest.version))
         if moves_later:
             self._aliases.put_alias(name, LATEST, stage, new_alias)
 

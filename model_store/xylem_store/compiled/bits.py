@@ -18,8 +18,8 @@ from xylem_store.compiled.decorators import instruction, nonallocating_inlined
 
 # The number of weights in the kernels' vectors.
 #
-# A dense row of up to so many children is padded to a power of two, a wider one to a multiple of
-# this. All dense rows are followed by so many zeros, since the last one is read as vectors too.
+# A dense row of up to LANES children is padded to a power of two, a wider one to a multiple of
+# LANES. All dense rows are followed by LANES zeros, since the last one is read as vectors too.
 LANES = 16
 
 

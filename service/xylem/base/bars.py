@@ -16,11 +16,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from xylem.base.progress import OnProgress
-
-# The phase of the first line: the time of all phases. A workflow that knows its stages reports
-# how many of them are done; in others the line has no end.
-IN_ALL = "in all"
+from xylem.base.progress import IN_ALL, OnProgress
 
 
 @contextmanager

@@ -8,6 +8,10 @@ from contextlib import contextmanager
 # A total of 0 means that it is not known.
 OnProgress = Callable[[str, int, int], None]
 
+# The phase of the first progress bar: the time of all phases. A workflow that knows its stages
+# reports how many of them are done; in others the bar has no end.
+IN_ALL = "in all"
+
 
 def no_progress(phase: str, done: int, total: int) -> None:
     """Report nothing."""

@@ -139,8 +139,8 @@ def combine(
         facts = combine_and_publish(store_to_publish(store, "xylem combine"), model, request, show)
     if json:
         print_json(facts)
-        return
-    _print(facts, store)
+    else:
+        _print(facts, store)
 
 
 def _print(facts: dict[str, Any], store: Path) -> None:

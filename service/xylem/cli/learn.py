@@ -112,8 +112,8 @@ def learn(
         )
     if json:
         print_json(report)
-        return
-    _print(report, store)
+    else:
+        _print(report, store)
 
 
 def _recipe_of(

@@ -4,17 +4,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from typer import Context, Option
 
 import xylem_store
-from xylem import base, serving
+from xylem import base, client, serving
 from xylem.cli.options import DEFAULT_STORE, StoreDir, in_panel, parse_reference
-
-if TYPE_CHECKING:
-    from xylem.client import Client
-
 
 KEY_VARIABLE = "XYLEM_KEY"
 _KEY_BYTES_MAX = 4096
@@ -72,22 +68,21 @@ def refuse_beside_url(context: Context, names: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def connect_server(url: str, key: str | None) -> "Iterator[Client]":
+def connect_server(url: str, key: str | None) -> "Iterator[client.Client]":
     """Yield a client of a server, closed at the end.
 
     Raises BadInput if the server refuses (4xx), Unavailable if it fails or does not answer, and
     BadParameter for a URL, a key or an argument that cannot be used.
     """
-    from xylem.client import Client
     from xylem.errors import ClientError, ProblemError
 
     try:
-        client = Client(url, key)
+        opened_client = client.Client(url, key)
     except ValueError as error:
         raise base.BadParameter(f"--{error}") from None
-    with client:
+    with opened_client:
         try:
-            yield client
+            yield opened_client
         except ProblemError as error:
             kind = base.BadInput if 400 <= error.status < 500 else base.Unavailable
             raise kind(f"{url}: {error}") from None
@@ -135,8 +130,8 @@ def opened_place(
     """
     if place.url is not None:
         refuse_beside_url(context, ("store",))
-        with connect_server(place.url, read_key(place.key_file)) as client:
-            yield client
+        with connect_server(place.url, read_key(place.key_file)) as opened_client:
+            yield opened_client
         return
 
     with base.opened_database(place.store, create=create) as database:

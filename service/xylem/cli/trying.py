@@ -150,7 +150,7 @@ def _serve(store: Path, port: int | None, json: bool) -> None:
     settings = base.read_settings(
         store=store,
         **({} if port is None else {"port": port}),
-        # a new user reads the terminal
+        # warnings alone, because a new user reads the terminal
         **({} if "XYLEM_LOG_LEVEL" in os.environ else {"log_level": "warning"}),
     )
     if not json:

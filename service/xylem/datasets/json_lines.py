@@ -169,7 +169,10 @@ class RowCollector:
             raise self.file.fault(number, str(error)) from None
 
     def join(self, fields: TextFields, cells: list[Any]) -> str:
-        """Return the text of a cell for each of some fields, and count those that are empty."""
+        """Return the text that the cells of a row make; count the fields whose cell is empty.
+
+        cells  one for each of the fields
+        """
         if not all(cells):
             self.survey.n_lacking.update(
                 name for name, cell in zip(fields.names, cells, strict=True) if not cell

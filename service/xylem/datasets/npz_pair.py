@@ -126,7 +126,7 @@ def _read_arrays(file: DataFile) -> list[NDArray[Any]]:
     packed = b"".join(file.blocks())
     damage = "expected a matrix saved by scipy.sparse.save_npz, found damage"
     if not packed.startswith(b"PK"):
-        raise file.fault(None, f"{damage}: {packed[:4]!r} to begin with")
+        raise file.fault(None, f"{damage}: it begins with {packed[:4]!r}")
     try:
         with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
             if fault := _sizes_fault(archive):

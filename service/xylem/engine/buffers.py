@@ -19,12 +19,7 @@ from xylem_store import (
     empty_handle,
     handle_of,
     set_field,
-    word_of,
 )
-
-# The words of a call's handle that hold the first row to answer, and the end of the rows.
-FIRST = word_of(Call, "first")
-LAST = word_of(Call, "last")
 
 # buffers have room for at least this many features of a row, so that they rarely have to grow
 _FEATURES_AT_LEAST = 256

@@ -11,11 +11,11 @@ import numpy as np
 
 from xylem.base import RowArrays, SparseRows, writeable
 from xylem.engine.answering import Predictions
-from xylem.engine.buffers import FIRST, LAST, Need
+from xylem.engine.buffers import Need
 from xylem.engine.explain import Explanation, PathNode, empty_shares, feature_shares
 from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.best_first import best_first_rows, threshold_rows
-from xylem.engine.kernels.search.call import set_rows
+from xylem.engine.kernels.search.call import FIRST, LAST, set_rows
 from xylem.engine.kernels.search.explain import depth_of, explain_leaf
 from xylem.engine.kernels.search.ready_beam import ReadyBeam
 from xylem.engine.kernels.search.scores import QueueWorkspace, make_queue, score_rows

@@ -6,9 +6,9 @@ import numpy as np
 
 from xylem.base import RowArrays
 from xylem.engine.answering import NO_COSTS
-from xylem.engine.buffers import FIRST, BufferPool, Need
+from xylem.engine.buffers import BufferPool, Need
 from xylem.engine.kernels.search.beam import beam_rows
-from xylem.engine.kernels.search.call import set_rows
+from xylem.engine.kernels.search.call import FIRST, set_rows
 from xylem.engine.kernels.search.ready_beam import SEARCHES, ReadyBeam
 from xylem_store import F32, I64, Uncopyable, address_of, handle_of
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from xylem.base import SparseRows, writeable
 from xylem.engine.answering import NO_COSTS, Predictions, empty_answers, gather, in_parts
-from xylem.engine.buffers import FIRST, LAST, BufferPool, Buffers, MakeBuffers, Need
+from xylem.engine.buffers import BufferPool, Buffers, MakeBuffers, Need
 from xylem.engine.explain import AnyExplanation
 from xylem.engine.kernels.search.calibrated import Knots
-from xylem.engine.kernels.search.call import set_answers, set_rows, set_search
+from xylem.engine.kernels.search.call import FIRST, LAST, set_answers, set_rows, set_search
 from xylem.engine.kernels.search.subtrees import NO_PATHS, Paths, RowSearch, move_thresholds
 from xylem.engine.options import (
     ALL_ALLOWED,

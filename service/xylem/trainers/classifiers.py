@@ -123,9 +123,12 @@ class WeightsOfTile(NamedTuple):
 
     @classmethod
     def of_entries(cls, rows: F32, position: I64, lane: I64, weight: F32) -> Self:
-        """Return the weights; a row counts for a child as its label of the largest weight does.
+        """Return the weights from those of the rows' labels.
 
-        position, lane, weight  of each label of the children: its row, its child and its weight
+        A row counts for a child by its largest weight of a label below the child; without such a
+        label as a negative.
+
+        position, lane, weight  for each such label its row, its child and its weight
         """
         lanes = np.repeat(rows, LANES)
         cells = position * LANES + lane

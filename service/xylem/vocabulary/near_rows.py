@@ -65,7 +65,7 @@ def check_rerank(link: str, trainer: str) -> None:
 def near_of(
     member: Model, dataset: Dataset, labels: LabelRows, seed: int
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of near rows in a member's features, without those of vectors.
+    """Return the arrays of near rows, which have a member's features, but not those of vectors.
 
     dataset  the rows that the member was trained on
     labels   of these rows, with the ids of the combined version

@@ -36,15 +36,15 @@ def nearest_place(text: TextWords, local: int, place: int) -> int:
     return preceding if place - preceding <= following - place else following
 
 
-# For one distinct word of a text at most so many nodes and names are visited.
+# The most nodes and names that are visited for one distinct word of a text.
 #
 # The search then goes on with the next word.
 VISITS_A_WORD = 4096
 
-# A name of several words is looked for at the first so many positions of a word.
+# The most positions of a word at which a name of several words is looked for: the first ones.
 PLACES_MAX = 64
 
-# The words of a name are near each other if at most so many other words stand between them.
+# The most other words that stand between two words of a name which are near each other.
 NEAR_GAP = 10
 
 # A name is not found if more other words than these stand between its words at every occurrence.

@@ -20,7 +20,7 @@ from xylem_store import (
     slot_start,
 )
 
-# A compound begins with a name of at least so many characters, and at least so many follow it.
+# The least number of characters of the name that a compound begins with, and of the rest behind it.
 PART_CHARACTERS_MIN, REST_CHARACTERS_MIN = 5, 2
 
 _LOW_32 = np.uint64(0xFFFFFFFF)

@@ -159,7 +159,7 @@ class FileSource:
 
         The crew makes those of texts in a file, some parts ahead.
         """
-        first = next(parts)  # a file has a row at least
+        first = next(parts)  # a file has at least one row
         if first.texts is None or self.reads == "once":
             for part in chain([first], parts):
                 n_features = self.stream.n_features  # feature ids of later parts may be larger

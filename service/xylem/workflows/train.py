@@ -467,8 +467,8 @@ def record(work: TrainingWork) -> TrainingWork:
 def calibrate(work: TrainingWork) -> TrainingWork:
     """Fit the scores to the validation rows, so that they are probabilities."""
     assert work.valid is not None
-    work.on_progress("calibrate", 0, 1)
-    fitted = fit_to_rows(model_of(work.draft), work.valid, work.request.threads, no_progress)
+    with one_step(work.on_progress, "calibrate"):
+        fitted = fit_to_rows(model_of(work.draft), work.valid, work.request.threads, no_progress)
     return replace(
         work,
         draft=calibrated_draft(work.draft, fitted, work.origin),

@@ -30,7 +30,7 @@ from xylem.serving import (
     opened,
 )
 
-SYNC_SECONDS = 2.0  # between two syncs, from which a later run can continue
+SYNC_SECONDS = 2.0  # the time between two syncs; a later run can continue from a sync
 
 
 class Offset(NamedTuple):

@@ -15,7 +15,7 @@ TRACE = "xylem.trace"
 
 
 def timings_of(scope: Scope) -> StageTimings:
-    """Return the timings of a request, whose next stage begins now."""
+    """Return the timings of a request, and begin its next stage."""
     timings: StageTimings = scope.setdefault(TIMINGS, StageTimings())
     timings.begin()
     return timings

@@ -109,7 +109,8 @@ class Services(NamedTuple):
         for name, (n_places, n_free) in doors.items():
             if n_free < n_places // SHARED_PART and sender.meter.exceeds_share(n_places):
                 raise Overloaded(
-                    f"expected at most its share of {n_places} {name} at a time, found more"
+                    f"expected at most the sender's share of the {n_places} {name} at a time, "
+                    "found more"
                 )
 
     async def change(self, call: Callable[..., T], *arguments: object) -> T:

@@ -27,7 +27,7 @@ from xylem_store import (
     slot_start,
 )
 
-# A name of at most so many bytes is its own key.
+# The most bytes of a name that is its own key.
 SHORT_BYTES = 8
 
 SLOTS_A_NAME = 2  # half of the slots are empty, so that most searches end at the first slot

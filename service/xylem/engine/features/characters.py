@@ -14,6 +14,8 @@ from xylem.base import offsets
 from xylem.engine.kernels.text.texts import LINE_END
 from xylem_store import F32, I32, I64, U8, nonallocating_inlined
 
+_N_CODES = 0x110000
+
 # The bits of a character's class.
 #
 # WORD: a part of a word (a letter, digit or underscore); MARK: a mark that belongs to the letter
@@ -24,7 +26,6 @@ MARK = 2
 UNSPACED = 4
 SPACE = 8
 
-_N_CODES = 0x110000
 
 _WORDS_BELOW = 0x40000  # no code point from here on is a letter, a digit or a blank
 # First and last code points of the blocks of scripts that are written without blanks.

@@ -105,7 +105,7 @@ def _word_end(utf8: U8, i: int, stop: int, of_classes: U8) -> tuple[int, bool, b
 
 @kernel
 def split(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64, I64, I64]:
-    """Return the fields of Words.
+    """Divide texts into words, and return them as the fields of Words.
 
     utf8, text_ptr  the texts, as `encoded` returns them
     of_classes      the classes of characters, as `classes` returns them

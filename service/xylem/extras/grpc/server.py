@@ -153,7 +153,7 @@ class InferenceServer:
         messages: list[Message] = []
 
         async def receive() -> Message:
-            content = await context.read() or b""  # no message is an empty one
+            content = await context.read() or b""  # None, no message, is read as an empty message
             return {"type": "http.request", "body": content, "more_body": False}
 
         async def send(message: Message) -> None:

@@ -6,16 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import offsets, ranges
+from xylem.base import Scalar, offsets, ranges
 from xylem.engine import Norm
 from xylem.extras.importers.files import ModelFile
-from xylem_store import F32, I64, Chunk, Link, Tree
+from xylem_store import F32, I64, IDS_MAX, Chunk, Link, Tree
 
 DEPTH_MAX = 1000  # the most levels of a tree
-
-IDS_MAX = (1 << 31) - 2  # the most labels, features or nodes of an imported model
-
-Setting = bool | int | float | str | None
 
 
 class Imported(NamedTuple):
@@ -34,7 +30,7 @@ class Imported(NamedTuple):
     all_labels: bool
     n_features: int
     norm: Norm
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, Scalar]
 
 
 class Branches(NamedTuple):

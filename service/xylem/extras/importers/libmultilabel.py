@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from xylem.extras.importers.files import ModelFile, ModelFiles
 from xylem.extras.importers.foreign import (
-    IDS_MAX,
     ForeignColumns,
     Imported,
     Nested,
@@ -23,7 +22,7 @@ from xylem.extras.importers.foreign import (
     split_bias,
 )
 from xylem.extras.importers.pickled import Stub, describe, read_pickle
-from xylem_store import I64, Tree
+from xylem_store import I64, IDS_MAX, Tree
 
 # libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`
 SLOPE = 3.0

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from xylem.base import offsets
 from xylem.extras.importers.files import ModelFile, ModelFiles
 from xylem.extras.importers.foreign import (
-    IDS_MAX,
     Branches,
     ForeignColumns,
     Imported,
@@ -33,7 +32,7 @@ from xylem.extras.importers.foreign import (
     plant,
     split_bias,
 )
-from xylem_store import F32, I64, Link
+from xylem_store import F32, I64, IDS_MAX, Link
 
 VERSIONS = ("0.7.0", "0.7.1", "0.7.2")
 

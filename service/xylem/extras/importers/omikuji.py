@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.extras.importers.files import ModelFile, ModelFiles
-from xylem.extras.importers.foreign import IDS_MAX, Imported, Nested, finite_weights, plant
-from xylem_store import F32, I64, U8, Chunk, Link, kernel
+from xylem.extras.importers.foreign import Imported, Nested, finite_weights, plant
+from xylem_store import F32, I64, IDS_MAX, U8, Chunk, Link, kernel
 
 NESTED_MAX = 300  # the most levels of arrays and maps within each other
 # major types of CBOR, RFC 8949
@@ -243,8 +243,8 @@ class _Collector(Nested):
     def chunk_of(self, node: int, children: I64) -> Chunk:
         """Return the chunk of a node.
 
-        Raises BadModel if not all its children are in the tree, because a branch has no label:
-        omikuji writes none of this kind.
+        Raises BadModel if some of its children are not in the tree, because they are branches
+        without any label below: omikuji writes no such branch.
         """
         self.file.expect(
             len(children) == len(self.children[node]),

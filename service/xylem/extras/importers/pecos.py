@@ -16,7 +16,6 @@ from scipy.sparse import load_npz
 from xylem.base import BadModel, offsets
 from xylem.extras.importers.files import ModelFile, ModelFiles
 from xylem.extras.importers.foreign import (
-    IDS_MAX,
     Branches,
     ForeignColumns,
     Imported,
@@ -25,7 +24,7 @@ from xylem.extras.importers.foreign import (
     plant,
     split_bias,
 )
-from xylem_store import I64, Chunk, Link
+from xylem_store import I64, IDS_MAX, Chunk, Link
 
 # The link of each post-processor whose scores are multiplied along the path.
 LINKS: dict[str, Link] = {"l2-hinge": "hinge2", "l3-hinge": "hinge3", "sigmoid": "logistic"}

@@ -27,7 +27,7 @@ SEARCHES: Any = types.none
 
 _search = caller(SEARCHES)
 
-# A label with so many marks is not counted any further: counters in memory are int32.
+# The number of marks at which a label is not counted any further: counters in memory are int32.
 COUNT_MAX = (1 << 31) - 3
 
 # The counters of a version, as kernels take them.

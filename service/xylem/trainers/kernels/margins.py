@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from xylem.engine import place
-from xylem.trainers.kernels.problem import Problem
+from xylem.trainers.kernels.problem import Integer, Problem
 from xylem_store import (
     F32,
     LANES,
@@ -17,8 +17,6 @@ from xylem_store import (
     vmul,
     vstore,
 )
-
-Integer = int | np.int64
 
 
 @nonallocating_inlined

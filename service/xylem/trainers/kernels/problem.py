@@ -31,6 +31,9 @@ from xylem_store import (
     vsub,
 )
 
+# A number in a kernel: a literal, or an element of an array.
+Integer = int | np.int64
+
 
 class Problem(NamedTuple):
     """The rows of a node.
@@ -103,7 +106,7 @@ def distinct_of(
 
     The ids are in the order in which they first appear.
 
-    tail    so many ids at the end of each row are left out
+    tail    how many ids at the end of each row are left out
     counts  int32, an element for each id, zero at the call: on return the number of rows with it
     """
     nnz = 0
@@ -216,7 +219,7 @@ def pack_tile(
 
     weights     float32[m + 1, 16], as in `xylem.trainers.kernels.solver`
     ascending   int64[m]  the ranks, sorted by feature
-    tail        of so many last features all weights are returned, also those that are 0
+    tail        the number of last features of which all weights are returned, also those that are 0
     counts_out  int32[m]  returned weights of each feature, in the order of `ascending`
     """
     n_pruned = len(ascending) - tail

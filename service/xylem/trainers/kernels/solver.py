@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.engine import place
-from xylem.trainers.kernels.margins import Integer, add_tail, margin_of, tail_margins
-from xylem.trainers.kernels.problem import Problem
+from xylem.trainers.kernels.margins import add_tail, margin_of, tail_margins
+from xylem.trainers.kernels.problem import Integer, Problem
 from xylem.trainers.kernels.random import shuffle
 from xylem_store import (
     F32,

@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.engine import place
-from xylem.trainers.kernels.problem import NodeLabels
+from xylem.trainers.kernels.problem import Integer, NodeLabels
 from xylem_store import F64, I32, U16, inlined, kernel, nonallocating_inlined
-
-Integer = int | np.int64
 
 
 class Tally(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.engine import place
-from xylem.trainers.kernels.problem import NodeLabels, Problem
+from xylem.trainers.kernels.problem import Integer, NodeLabels, Problem
 from xylem.trainers.kernels.random import next_random, shuffle
 from xylem.trainers.ldsm.objective import Tally, best_directions, count_shares, empty_tally
 from xylem_store import (
@@ -28,8 +28,6 @@ from xylem_store import (
     vstore,
     zero8,
 )
-
-Integer = int | np.int64
 
 # Most children of a node: for M children, 2^M - 1 direction sets are compared for each row.
 CHILDREN_MAX = 8

@@ -13,7 +13,15 @@ from xylem.trainers.lomtree.tables import (
     make_pool,
     release,
 )
-from xylem_store import F32, F64, I32, I64, nonallocating_inlined, nonallocating_kernel, prefetch
+from xylem_store import (
+    F32,
+    F64,
+    I32,
+    I64,
+    nonallocating_inlined,
+    nonallocating_kernel,
+    prefetch,
+)
 
 LEAF = -1
 

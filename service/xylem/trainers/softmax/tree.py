@@ -229,7 +229,7 @@ def _softmax(network: Network, child: I32, node: int, r: F32, work: _Scratch) ->
                 + network.bias[node, j]
             )
             greatest = max(greatest, work.p[j])
-    total = 0.0  # in double precision: a flat tree adds up 65,536
+    total = 0.0  # in double precision: a node of a flat tree may have 65,536 children
     for j in range(n_children):
         work.p[j] = np.exp(work.p[j] - greatest) if child[node, j] != -1 else np.float32(0.0)
         total += work.p[j]

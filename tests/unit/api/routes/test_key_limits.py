@@ -161,7 +161,7 @@ async def test_a_sender_above_its_share_is_refused_at_a_full_door(
         services.refuse_above_share(senders[0])  # it is alone
         senders[1].meter.enter()
         services.refuse_above_share(senders[1])
-        with pytest.raises(Overloaded, match="at most its share of 16 requests at a time"):
+        with pytest.raises(Overloaded, match="the sender's share of the 16 requests at a time"):
             services.refuse_above_share(senders[0])
         services.admission.leave()
         services.refuse_above_share(senders[0])

@@ -60,8 +60,8 @@ from xylem_store import (
     struct_at,
 )
 
-# With so many features a row, to find the nodes of an ensemble that need not be scored takes less
-# time than to score them (measured on label trees).
+# The number of features a row from which it takes less time to find the nodes of an ensemble that
+# need not be scored than to score them (measured on label trees).
 _LONG_ROW = 100
 
 

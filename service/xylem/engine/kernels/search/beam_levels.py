@@ -180,12 +180,12 @@ def _least_of_best(
     return least
 
 
-# The first round has so many labels of the answer for each node, in one tree and in each of
-# several trees (measured on label trees).
+# How many labels of the answer the first round has a node for, in one tree and in each of several
+# trees (measured on label trees).
 _LABELS_A_NODE = 3
 _LABELS_A_LANE = 4
 
-# Each further round of a single row in one tree has so many nodes (measured on label trees).
+# The number of nodes of each further round of a single row in one tree (measured on label trees).
 _NODES_OF_A_ROW = 2
 
 # stands in `left_out` for a key of -inf: there -inf means that no node was left out

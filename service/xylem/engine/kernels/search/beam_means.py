@@ -2,9 +2,9 @@
 
 Means are computed for few of the leaves that the beams reached. A mean never exceeds the greatest
 of its terms. So a label is looked at once, at the leaf where it is most probable, and only if that
-leaf is no worse than the worst of the best top_r means so far. Before there are so many, a bound
-comes from the first tree: the mean of a label is at least its probability there divided by the
-number of trees.
+leaf is no worse than the worst of the best top_r means so far. Before there are top_r means, a
+bound comes from the first tree: the mean of a label is at least its probability there divided by
+the number of trees.
 
 The last level of an ensemble is scored in rounds, each twice as long as the one before but for the
 first. After a round, the means without the nodes that are still to be scored are lower bounds, so
@@ -18,6 +18,7 @@ import numpy as np
 
 from xylem.engine.kernels.search.beam_levels import floor_of, keep_best_leaves
 from xylem.engine.kernels.search.call import (
+    ZERO_F32,
     has_thresholds,
     is_allowed,
     key_of,
@@ -42,7 +43,6 @@ from xylem_store import (
 # logarithms.
 _SLACK = np.float32(1e-4)
 
-_ZERO = np.float32(0.0)
 _LEAST = np.float32(-np.inf)
 
 
@@ -87,7 +87,7 @@ def keep_best_means(parts: CallParts[BeamWorkspace], first_lane: int) -> None:
                         continue
                     log_score = score + beam.saved_log_p[lane, saved, position]
                     mean = _mean_of(parts, leaf, tree, log_score, first_lane)
-                    if mean < _ZERO or not is_allowed(search, leaf):
+                    if mean < ZERO_F32 or not is_allowed(search, leaf):
                         continue
                     if has_thresholds(search) and np.log(mean) < threshold_of(
                         search.log_threshold, leaf
@@ -130,7 +130,7 @@ def _mean_of(
     beam = parts.traversal_buffers
     n_trees = ensemble.child_ptr[0]
     label = ensemble.node_label[leaf]
-    total = _ZERO
+    total = ZERO_F32
     for other in range(n_trees):
         if other == tree:
             total += np.exp(log_score)
@@ -225,14 +225,14 @@ def _keep_nodes_above(
     """
     beam = parts.traversal_buffers
     last_lane = first_lane + parts.ensemble.child_ptr[0]
-    total = _ZERO
+    total = ZERO_F32
     smallest = np.float32(1.0)
     for lane in range(first_lane, last_lane):
         best = _best_left(lane, n_done, beam)
         total += best
         smallest = min(smallest, best)
     n_dropped = 0
-    greatest_sum = _ZERO
+    greatest_sum = ZERO_F32
     for lane in range(first_lane, last_lane):
         other_bests = total - _best_left(lane, n_done, beam)
         end = min(n_done, beam.level_size[lane])
@@ -251,7 +251,7 @@ def _keep_nodes_above(
 def _best_left(lane: int, n_done: int, beam: BeamWorkspace) -> np.float32:
     """Return the probability of a lane's best node that has not been scored; 0 if none is left."""
     if n_done >= beam.level_size[lane]:
-        return _ZERO
+        return ZERO_F32
     return np.float32(np.exp(beam.level_score[lane, n_done]))
 
 
@@ -266,7 +266,7 @@ def _keep_nodes_of(
     ensemble = parts.ensemble
     beam = parts.traversal_buffers
     n_trees = ensemble.child_ptr[0]
-    total = _ZERO
+    total = ZERO_F32
     n_left = 0
     for keeps in range(2):
         if keeps and (n_left == 0 or total < least):

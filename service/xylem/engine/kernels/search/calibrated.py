@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from xylem.engine.kernels.search.call import Answers, Call, Search
+from xylem.engine.kernels.search.call import ONE_F32, ZERO_F32, Answers, Call, Search
 from xylem_store import (
     F32,
     NO_CALIBRATION as _NO_CALIBRATION,
@@ -24,8 +24,6 @@ Knots: TypeAlias = tuple[F32, F32]
 
 NO_KNOTS: Knots = (_NO_CALIBRATION.x, _NO_CALIBRATION.y)
 
-_ZERO = np.float32(0.0)
-_ONE_F32 = np.float32(1.0)
 _INFINITY = np.float32(np.inf)
 _LEAST_LOG = np.float32(-104.0)  # exp of this is 0 in float32
 # the error of a guessed logarithm that is tried first, as a factor of 1 - guess
@@ -89,16 +87,16 @@ def log_reaching(x: F32, y: F32, threshold: np.float32) -> np.float32:
     been tested to reach the threshold, and the next smaller one not to. Cost: some eight
     calibrations, rarely thirty.
     """
-    if len(x) == 0 or threshold <= _ZERO:
+    if len(x) == 0 or threshold <= ZERO_F32:
         return np.float32(np.log(np.float64(threshold)))
     if y[len(y) - 1] < threshold:
         return _INFINITY
     guess = max(_LEAST_LOG, np.float32(np.log(calibrated(y, x, threshold))))
-    margin = _MARGIN * (_ONE_F32 - guess)
+    margin = _MARGIN * (ONE_F32 - guess)
     fails = max(_LEAST_LOG, guess - margin)
-    reaches = min(_ZERO, guess + margin)
+    reaches = min(ZERO_F32, guess + margin)
     if calibrated(x, y, np.float32(np.exp(reaches))) < threshold:
-        reaches = _ZERO
+        reaches = ZERO_F32
     if calibrated(x, y, np.float32(np.exp(fails))) >= threshold:
         fails = _LEAST_LOG
     while True:

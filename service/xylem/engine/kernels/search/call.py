@@ -31,6 +31,7 @@ from xylem_store import (
     nonallocating_kernel as kernel,
     vbroadcast,
     vload,
+    word_of,
     write_struct,
 )
 
@@ -38,6 +39,10 @@ from xylem_store import (
 NO_THRESHOLD = 0
 TUNED = 1
 NUMBER = 2
+
+
+ZERO_F32 = np.float32(0.0)
+ONE_F32 = np.float32(1.0)
 
 
 @handle
@@ -219,6 +224,11 @@ class Call(NamedTuple):
     work: Handle
     entries: Handle
     traversal_buffers: Handle
+
+
+# The words of a call's handle that hold the first row to answer, and the end of the rows.
+FIRST = word_of(Call, "first")
+LAST = word_of(Call, "last")
 
 
 @kernel

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from xylem.engine.kernels.search.calibrated import calibrate_answers
 from xylem.engine.kernels.search.call import (
+    ONE_F32,
+    ZERO_F32,
     Call,
     Rows,
     Search,
@@ -68,8 +70,6 @@ LOG_FLOOR = np.float32(-14.0)
 
 _search = caller(types.none)
 _NONE = -1
-_ZERO = np.float32(0.0)
-_ONE_F32 = np.float32(1.0)
 _N_MEMBER_FEATURES = len(MEMBER_FEATURES)
 
 
@@ -307,7 +307,7 @@ def _describe(
         features = workspace.matrix[:, i - first]
         label = workspace.candidate[i]
         for f in range(workspace.n_named):
-            features[k + f] = _ZERO
+            features[k + f] = ZERO_F32
         position = workspace.named_at[i]
         if position != _NONE:
             column = workspace.names_first + label * workspace.n_named
@@ -351,13 +351,13 @@ def _describe_by_member(
         rank = workspace.rank[i, m]
         features[k] = LOG_FLOOR
         features[k + 1] = np.log(np.float32(1 + n_places))
-        features[k + 2] = _ZERO
+        features[k + 2] = ZERO_F32
         features[k + 3] = workspace.has_label[m, workspace.candidate[i]]
         if rank != _NONE:
             score = member.scores[0, rank]
             features[k] = max(LOG_FLOOR, log_of(score))
             features[k + 1] = np.log(np.float32(1 + rank))
-            features[k + 2] = score / member.scores[0, 0] if score > _ZERO else _ZERO
+            features[k + 2] = score / member.scores[0, 0] if score > ZERO_F32 else ZERO_F32
 
 
 @inlined
@@ -370,7 +370,7 @@ def _add_margins(n: int, workspace: CombinedWorkspace) -> None:
     for i in range(0, n, LANES):
         margins = vbroadcast(workspace.linear[n_features])
         for k in range(n_features):
-            if workspace.linear[k] != _ZERO:
+            if workspace.linear[k] != ZERO_F32:
                 values = vload(workspace.matrix, k * BLOCK + i)
                 margins = vadd(margins, vmul(vbroadcast(workspace.linear[k]), values))
         vstore(workspace.margin, i, margins)
@@ -387,7 +387,7 @@ def _keep_best(
     """
     for i in range(first, last):
         label = workspace.candidate[i]
-        score = _ONE_F32 / (_ONE_F32 + np.exp(-workspace.margin[i - first]))
+        score = ONE_F32 / (ONE_F32 + np.exp(-workspace.margin[i - first]))
         if len(search.log_threshold) > 0 and log_of(score) < threshold_of(
             search.log_threshold, label
         ):

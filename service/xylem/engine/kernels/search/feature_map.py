@@ -23,7 +23,7 @@ from xylem_store import (
     zero8,
 )
 
-_AHEAD = 256  # so many weights are fetched before they are spread
+_AHEAD = 256  # how many weights are fetched before they are spread
 _BLOCK = 1 << BLOCK_BITS
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.engine.kernels.search.call import Rows
+from xylem.engine.kernels.search.call import ZERO_F32, Rows
 from xylem.engine.kernels.search.heaps import keep_best
 from xylem.engine.kernels.search.subtrees import log_of
 from xylem_store import (
@@ -53,7 +53,6 @@ _VOTES = 4
 _EXPECTED = 7
 _COMPARED = (0, 2, 7)
 
-_ZERO = np.float32(0.0)
 _MIDDLE = np.float32(ZERO)
 _TINY = np.float32(1e-45)  # the least number above 0
 _FLOOR = np.float32(1e-6)  # is added to scores before they are divided, because they may be 0
@@ -114,12 +113,12 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
     """
     low = rows.indptr[row]
     high = rows.indptr[row + 1]
-    squares = _ZERO
+    squares = ZERO_F32
     end = low
     while end < high and rows.indices[end] < near.n_columns:
         squares += rows.values[end] * rows.values[end]
         end += 1
-    length = np.float32(1.0) / np.sqrt(squares) if squares > _ZERO else _ZERO
+    length = np.float32(1.0) / np.sqrt(squares) if squares > ZERO_F32 else ZERO_F32
     n_blocks = 0 if len(near.is_listed) > 0 else len(near.block)
     for position in range(low, end):
         column = rows.indices[position]
@@ -172,7 +171,7 @@ def keep_nearest(n_blocks: int, near: NearSearch) -> int:
             n_near = keep_best(
                 near.best_cosine, near.best_row, n_near, NEAREST, near.cosine[row], row
             )
-        vstore(near.cosine, first, vbroadcast(_ZERO))
+        vstore(near.cosine, first, vbroadcast(ZERO_F32))
     if len(near.is_listed) > 0:
         for k in range(n_blocks):
             near.is_listed[near.block[k]] = 0
@@ -199,7 +198,7 @@ def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
     rows that have the candidate.
     """
     for i in range(n):
-        greatest = second = third = cubes = total = _ZERO
+        greatest = second = third = cubes = total = ZERO_F32
         begin = near.label_ptr[candidate[i]]
         end = near.label_ptr[candidate[i] + 1]
         for position in range(begin, end):
@@ -213,7 +212,7 @@ def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
         features[0] = greatest
         features[1] = (greatest + second + third) * _THIRD
         features[2] = cubes
-        features[3] = total / np.float32(end - begin) if end > begin else _ZERO
+        features[3] = total / np.float32(end - begin) if end > begin else ZERO_F32
 
 
 @inlined
@@ -222,8 +221,8 @@ def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
 
     slot  for each label its place among the candidates, below 0 if it is none
     """
-    total = _ZERO
-    near.features[:n, _VOTES : _VOTES + 3] = _ZERO
+    total = ZERO_F32
+    near.features[:n, _VOTES : _VOTES + 3] = ZERO_F32
     for j in range(n_near):
         row = near.best_row[j]
         cosine = near.best_cosine[j]
@@ -236,7 +235,9 @@ def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
                 features[_VOTES] += vote
                 features[_VOTES + 2] = max(features[_VOTES + 2], cosine)
     for i in range(n):
-        near.features[i, _VOTES + 1] = near.features[i, _VOTES] / total if total > _ZERO else _ZERO
+        near.features[i, _VOTES + 1] = (
+            near.features[i, _VOTES] / total if total > ZERO_F32 else ZERO_F32
+        )
 
 
 @inlined
@@ -248,8 +249,8 @@ def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSea
     slot    for each label its place among the candidates, below 0 if it is none
     scores  the scores of `best`, n_best of them, the greatest first
     """
-    near.features[:n, _EXPECTED] = _ZERO
-    total = _ZERO
+    near.features[:n, _EXPECTED] = ZERO_F32
+    total = ZERO_F32
     for i in range(min(BEST, n_best)):
         total += scores[i]
         if near.best[i] < 0:
@@ -260,7 +261,7 @@ def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSea
                 near.features[candidate, _EXPECTED] += scores[i] * near.other_share[position]
     for i in range(n):
         near.features[i, _EXPECTED] = (
-            near.features[i, _EXPECTED] / total if total > _ZERO else _ZERO
+            near.features[i, _EXPECTED] / total if total > ZERO_F32 else ZERO_F32
         )
 
 
@@ -268,11 +269,11 @@ def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSea
 def compare_candidates(n: int, near: NearSearch) -> None:
     """Set each compared feature as a share of the greatest one among the n candidates."""
     for k, source in enumerate(_COMPARED):
-        greatest = _ZERO
+        greatest = ZERO_F32
         for i in range(n):
             greatest = max(greatest, near.features[i, source])
         for i in range(n):
-            share = near.features[i, source] / greatest if greatest > _ZERO else _ZERO
+            share = near.features[i, source] / greatest if greatest > ZERO_F32 else ZERO_F32
             near.features[i, _EXPECTED + 1 + k] = share
 
 
@@ -283,19 +284,19 @@ def describe_row(n: int, scores: F32, rank: I32, near: NearSearch) -> None:
     scores  the first member's scores, the greatest first
     rank    [n]: the candidates' places among them, below 0 for those that it does not propose
     """
-    total = votes = cosine = _ZERO
+    total = votes = cosine = ZERO_F32
     for i in range(len(scores)):
         total += scores[i]
     for i in range(n):
         votes += near.features[i, _VOTES]
         cosine = max(cosine, near.features[i, _VOTES + 2])
-    greatest = scores[0] if len(scores) > 0 else _ZERO
+    greatest = scores[0] if len(scores) > 0 else ZERO_F32
     for i in range(n):
         context = near.features[i, CONTEXT:]
         place = rank[i]
-        context[0] = _ZERO
+        context[0] = ZERO_F32
         if place >= 0:
-            next_score = scores[place + 1] if place + 1 < len(scores) else _ZERO
+            next_score = scores[place + 1] if place + 1 < len(scores) else ZERO_F32
             context[0] = log_of((scores[place] + _FLOOR) / (next_score + _FLOOR))
         context[1] = total
         context[2] = greatest

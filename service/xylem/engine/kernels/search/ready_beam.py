@@ -9,7 +9,15 @@ from typing import NamedTuple
 from numba import types
 
 from xylem.engine.kernels.search.calibrated import log_reaching
-from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED, Answers, Call, Search
+from xylem.engine.kernels.search.call import (
+    LAST,
+    NO_THRESHOLD,
+    NUMBER,
+    TUNED,
+    Answers,
+    Call,
+    Search,
+)
 from xylem.engine.kernels.search.workspace import widest_level
 from xylem_store import (
     F32,
@@ -24,7 +32,6 @@ from xylem_store import (
     handle,
     inlined,
     struct_at,
-    word_of,
     write_struct,
 )
 
@@ -33,7 +40,6 @@ SEARCHES = types.none
 
 _search = caller(SEARCHES)
 _widest_level = inlined(widest_level)
-_LAST = word_of(Call, "last")
 
 
 @handle
@@ -115,7 +121,7 @@ def _search_rows(beam: ReadyBeam, n_rows: int, top_r: int, n_chunks: int, thresh
     n_places = n_rows * top_r
     places = beam.labels[:n_places].reshape(shape), beam.scores[:n_places].reshape(shape)
     write_struct(Answers, beam.answers, (beam.counts, *places, beam.exact, beam.no_costs))
-    beam.call[_LAST] = n_rows
+    beam.call[LAST] = n_rows
     _search(beam.searching, (beam.call,))
 
 

@@ -11,7 +11,7 @@ any block.
 import numpy as np
 
 from xylem.engine.kernels.search.calibrated import calibrate_answers
-from xylem.engine.kernels.search.call import Call, charge, clear_cost, write_answer
+from xylem.engine.kernels.search.call import ZERO_F32, Call, charge, clear_cost, write_answer
 from xylem.engine.kernels.search.feature_map import begin_piece, clear_features, end_of_run
 from xylem.engine.kernels.search.narrow_chunks import is_narrow, score_narrow
 from xylem.engine.kernels.search.routing_leaves import (
@@ -49,7 +49,6 @@ from xylem_store import (
 )
 
 _MULTIWAY = LINK_CODES["multiway"]
-_ZERO = np.float32(0.0)
 
 # Returned instead of a number of leaves if the buffers are too small for a block of rows.
 NO_ROOM = -1
@@ -146,7 +145,7 @@ def _choose_children(parts: CallParts[RoutingWorkspace], k: int, slot: int) -> N
     for word in range(routing.entry_children.shape[1]):
         children = 0
         if parts.search.link == _MULTIWAY:
-            positive = vgreater(vload(margins, word * LANES), vbroadcast(_ZERO))
+            positive = vgreater(vload(margins, word * LANES), vbroadcast(ZERO_F32))
             children = positive & ((1 << min(LANES, max(0, n_children - word * LANES))) - 1)
         routing.entry_children[k, word] = children
         all_children |= children

@@ -13,15 +13,13 @@ training rows.
 
 import numpy as np
 
-from xylem.engine.kernels.search.call import threshold_of
+from xylem.engine.kernels.search.call import ONE_F32, ZERO_F32, threshold_of
 from xylem.engine.kernels.search.heaps import keep_best
 from xylem.engine.kernels.search.scorer import place
 from xylem.engine.kernels.search.scoring import CallParts
 from xylem.engine.kernels.search.subtrees import log_of
 from xylem.engine.kernels.search.workspace import RoutingWorkspace
 from xylem_store import F32, I32, Rerank, TreeEnsemble, nonallocating_inlined as inlined, prefetch
-
-_ZERO = np.float32(0.0)
 
 
 @inlined
@@ -35,7 +33,7 @@ def spread_row(indices: I32, values: F32, dense_row: F32) -> np.float32:
     for i in range(len(values)):
         square += np.float64(values[i]) * np.float64(values[i])
     if square == 0.0:
-        return _ZERO
+        return ZERO_F32
     scale = 1.0 / np.sqrt(square)
     for i in range(len(indices)):
         dense_row[indices[i]] = np.float32(values[i] * scale)
@@ -50,16 +48,15 @@ def nearness(rerank: Rerank, label: int, row_square: np.float32, dense_row: F32)
 
     row_square  |x|^2, as `spread_row` returns it
     """
-    product = _ZERO
+    product = ZERO_F32
     for i in range(rerank.ptr[label], rerank.ptr[label + 1]):
         product += rerank.values[i] * dense_row[rerank.features[i]]
-    distance = max(_ZERO, row_square - np.float32(2.0) * product + rerank.norm2[label])
+    distance = max(ZERO_F32, row_square - np.float32(2.0) * product + rerank.norm2[label])
     rate = np.float32(0.5) * (np.float32(1.0) - rerank.parameters[0]) * rerank.parameters[1]
     return np.float32(np.exp(-rate * distance))
 
 
-_AHEAD = 8  # the labels of a leaf are prefetched so many leaves ahead
-_ONE_F32 = np.float32(1.0)
+_AHEAD = 8  # how many leaves ahead the labels of a leaf are prefetched
 
 
 @inlined
@@ -109,12 +106,12 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
     leaf_ptr = ensemble.leaf_ptr
     n_seen = 0
     end = first
-    weight = _ONE_F32
+    weight = ONE_F32
     for i in range(first, last):
         if i == end:
             while end < last and routing.sorted_tree[end] == routing.sorted_tree[i]:
                 end += 1
-            weight = _ONE_F32 / np.float32(end - i)
+            weight = ONE_F32 / np.float32(end - i)
         ahead = leaf_ptr[routing.sorted_node[min(i + _AHEAD, last - 1)]]
         prefetch(ensemble.leaf_label, ahead)
         prefetch(ensemble.leaf_value, ahead)
@@ -126,7 +123,7 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
             routing.label_sum[label] = new_sum
             # written in any case: a branch would be mispredicted at every other label
             routing.label_seen[place(n_seen)] = label
-            n_seen += int(old_sum == _ZERO and new_sum > _ZERO)
+            n_seen += int(old_sum == ZERO_F32 and new_sum > ZERO_F32)
     return n_seen
 
 
@@ -141,13 +138,13 @@ def rank_labels(parts: CallParts[RoutingWorkspace], n_seen: int, row: int, reran
     indices = rows.indices[rows.indptr[row] : rows.indptr[row + 1]]
     values = rows.values[rows.indptr[row] : rows.indptr[row + 1]]
     is_reranked = len(rerank.parameters) > 0
-    row_square = spread_row(indices, values, routing.dense_row) if is_reranked else _ZERO
+    row_square = spread_row(indices, values, routing.dense_row) if is_reranked else ZERO_F32
     n_best = 0
     for i in range(n_seen):
         label = int(routing.label_seen[i])
-        score = min(_ONE_F32, routing.label_sum[label] / np.float32(parts.ensemble.child_ptr[0]))
-        routing.label_sum[label] = _ZERO
-        if score == _ZERO or (len(search.allowed) > 0 and search.allowed[label] == 0):
+        score = min(ONE_F32, routing.label_sum[label] / np.float32(parts.ensemble.child_ptr[0]))
+        routing.label_sum[label] = ZERO_F32
+        if score == ZERO_F32 or (len(search.allowed) > 0 and search.allowed[label] == 0):
             continue
         if is_reranked:
             # the final score does not exceed this one
@@ -166,5 +163,5 @@ def rank_labels(parts: CallParts[RoutingWorkspace], n_seen: int, row: int, reran
         )
     if is_reranked:
         for i in range(len(indices)):
-            routing.dense_row[indices[i]] = _ZERO
+            routing.dense_row[indices[i]] = ZERO_F32
     return n_best

@@ -60,7 +60,7 @@ def number_of(bits: np.uint32, n_bytes: int) -> np.float32:
 
 
 _LINE = 64
-_TAIL_AHEAD = 256  # so many weights of the tail are fetched before they are added
+_TAIL_AHEAD = 256  # how many weights of the tail are fetched before they are added
 _BLOCK_BITS = np.uint32(BLOCK_BITS)
 _GROUP_BITS = np.uint32(GROUP_BITS)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xylem.engine.kernels.search.calibrated import calibrated
-from xylem.engine.kernels.search.call import Call
+from xylem.engine.kernels.search.call import ONE_F32, ZERO_F32, Call
 from xylem.engine.kernels.search.scoring import ALONE, CallParts, call_scorer, parts_of
 from xylem_store import (
     F32,
@@ -46,8 +46,6 @@ from xylem_store import (
 
 HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic", "softmax"))
 
-_ZERO = np.float32(0.0)
-_ONE_F32 = np.float32(1.0)
 # exp of this is about the least normal float32, and negligible beside 1
 _EXPONENT_MIN = np.float32(-87.0)
 
@@ -75,7 +73,7 @@ def _log_softmax(n_children: int, margins: F32) -> None:
         total += np.exp(margins[j])
     log_total = np.float32(np.log(total))
     for j in range(n_children):
-        margins[j] = min(margins[j] - log_total, _ZERO)
+        margins[j] = min(margins[j] - log_total, ZERO_F32)
 
 
 @inlined
@@ -90,8 +88,8 @@ def log_links(link: int, n_children: int, margins: F32) -> None:
     if link == SOFTMAX:
         _log_softmax(n_children, margins)
         return
-    zero = vbroadcast(_ZERO)
-    ones = vbroadcast(_ONE_F32)
+    zero = vbroadcast(ZERO_F32)
+    ones = vbroadcast(ONE_F32)
     for tile in range(0, n_children, LANES):
         margin = vload(margins, tile)
         if link == LOGISTIC:

@@ -27,7 +27,7 @@ def greatest_below(
     default       the value of a node without labels below it; no label has a smaller one
     """
     node_values = np.full(len(ensemble.parent), default, label_values.dtype)
-    # those of a training in memory can be written to: `lift` would be compiled for them once more
+    # a training in memory has arrays that can be written to: `lift` would be compiled once more
     lift(read_only(ensemble.node_label), read_only(ensemble.parent), label_values, node_values)
     return node_values
 

@@ -268,13 +268,14 @@ class BeamShape:
         return BeamWorkspace(below=self.below, in_rounds=self._in_rounds, **arrays)
 
 
-# There is room for so many nodes for each row on a level, and leaves for each row and tree.
+# How many nodes there is room for, for each row on a level, and how many leaves, for each row and
+# tree.
 #
 # Blocks that need more are halved.
 _ENTRIES_A_TREE = 8
 
-# There is room for so many leaves of a block, or for all that one row can reach: some twenty
-# megabytes.
+# The most leaves of a block that there is room for, but at least for all that one row can reach:
+# some twenty megabytes.
 _LEAVES_MAX = 1 << 20
 
 # The most rows that go down together: with few trees, more would only take memory.
