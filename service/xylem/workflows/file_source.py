@@ -52,7 +52,7 @@ class FileSource:
         label_rows: I64 | None = None,
         crew: Crew | None = None,
         vectors: VectorParameters | None = None,
-        encode: Callable[[Dataset], Dataset] | None = None,
+        encode: Callable[[Dataset], Any] | None = None,
     ) -> None:
         """Take a stream whose rows are to be made.
 
@@ -60,7 +60,8 @@ class FileSource:
         label_rows  rows of each label, by provisional id, that were read before
         crew        makes the rows of texts in a file; None: this thread does
         vectors     parameters of the vectors beside the texts; None: there are none
-        encode      adds vectors to a part's texts, in each pass; None: the file has the vectors
+        encode      returns a part with vectors beside its texts, in each pass; None: the file has
+                    them
         """
         self.stream = stream
         self.reads: Reads = "once" if stream.is_read_once else "passes"
@@ -186,12 +187,18 @@ class FileSource:
 
     def _fitted(self, part: Dataset, n_features: int) -> Featurizer:
         """Return a featurizer for rows as in a part; all vectors are read once for it."""
-        if self._encode is None:
-            vectors = self.stream.vectors()
-        else:
-            parts = map(self._encode, self.stream.parts(partial(self._on_progress, "encode")))
-            vectors = (part.vectors for part in parts if part.vectors is not None)
-        return streaming_featurizer(part, self._features, n_features, self._vectors, vectors)
+        return streaming_featurizer(
+            part,
+            self._features,
+            n_features,
+            self._vectors,
+            self.stream.vectors()
+            if self._encode is None
+            else (
+                self._encode(part).vectors
+                for part in self.stream.parts(partial(self._on_progress, "encode"))
+            ),
+        )
 
 
 class _FirstPass(NamedTuple):

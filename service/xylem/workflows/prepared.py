@@ -1,6 +1,5 @@
 """The data of a training as a source of rows, with their names, featurizer and warnings."""
 
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -141,9 +140,7 @@ def prepare(
             vectors=vectors,
             encode=None
             if chosen.encoder is None
-            else partial(
-                chosen.encoder.with_vectors, crew=crew, on_progress=no_progress, store=store
-            ),
+            else lambda part: chosen.encoder.with_vectors(part, crew, no_progress, store),
         )
     return (
         prepare_in_memory(request, chosen, crew, on_progress, store)

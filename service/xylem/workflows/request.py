@@ -179,8 +179,9 @@ class Chosen(NamedTuple):
         if not featurizer.tail_features:
             return chosen._replace(vectors=None, encoder_name=None, encoder=None)
         weight = featurizer.config()[f"{VectorParameters.name_prefix}weight"]
-        vectors = (self.vectors or VectorParameters()).model_copy(update={"weight": weight})
-        return chosen._replace(vectors=vectors)
+        return chosen._replace(
+            vectors=(self.vectors or VectorParameters()).model_copy(update={"weight": weight})
+        )
 
 
 def parse(name: str, items: Sequence[str]) -> Chosen:

@@ -9,7 +9,7 @@ hold.
 import resource
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -498,11 +498,11 @@ def rank_candidates(work: TrainingWork) -> TrainingWork:
     for_part = request.model_copy(update={"weights": "float32"})
     chosen = work.chosen.with_features_of(work.source.featurizer)
     dataset = work.with_read_vectors(request.read(on_progress))
-    with ExitStack() as stack:
-        if chosen.encoder is not None:
-            stack.enter_context(
-                chosen.encoder.remembering([dataset], on_progress, work.store, work.crew)
-            )
+    with (
+        nullcontext()
+        if chosen.encoder is None
+        else chosen.encoder.remembering([dataset], on_progress, work.store, work.crew)
+    ):
         draft, gained = rerank(
             work.draft,
             dataset,

@@ -132,28 +132,27 @@ class TrainingWork:
         """Return the training rows, if they are in memory."""
         return self.source.data if isinstance(self.source, PreparedRows) else None
 
-    @property
-    def leaves_vectors_out(self) -> bool:
-        """Return whether `vectors.weight=auto` has found the rows to be as good without vectors."""
+    def with_read_vectors(self, dataset: Dataset) -> Dataset:
+        """Return a data set with the vectors of its file; without them if they are left out.
+
+        `vectors.weight=auto` leaves them out if the rows are as good without.
+        """
         vectors = self.chosen.vectors
         is_auto = vectors is not None and vectors.weight == "auto"
-        return is_auto and not self.source.featurizer.tail_features
-
-    def with_read_vectors(self, dataset: Dataset) -> Dataset:
-        """Return a data set with the vectors of its file, without them if they are left out."""
-        return replace(dataset, vectors=None) if self.leaves_vectors_out else dataset
+        is_used = self.source.featurizer.tail_features or not is_auto
+        return dataset if is_used else replace(dataset, vectors=None)
 
     def with_vectors(self, dataset: Dataset) -> Dataset:
         """Return a data set with vectors beside its texts, if the rows of the training have some.
 
         They are those of its file, or an encoder makes them.
         """
-        if self.chosen.encoder is None or self.leaves_vectors_out:
-            return self.with_read_vectors(dataset)
-        encoded: Dataset = self.chosen.encoder.with_vectors(
-            dataset, self.crew, self.on_progress, self.store
-        )
-        return encoded
+        dataset = self.with_read_vectors(dataset)
+        if self.chosen.encoder is not None and self.source.featurizer.tail_features:
+            dataset = self.chosen.encoder.with_vectors(
+                dataset, self.crew, self.on_progress, self.store
+            )
+        return dataset
 
     @property
     def row_digests(self) -> dict[str, NDArray[Any]]:

@@ -8,9 +8,8 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -143,7 +142,7 @@ def search(
     proposals depend on which trials ended before. Raises BadInput, also if a study is of another
     search or the time was too short for one trial.
     """
-    fixed = _check(request)
+    fixed, chosen = _check(request)
     if rows is None:
         dataset = TrainRequest(
             trainer="", data=request.data, label_names=request.label_names, columns=request.columns
@@ -161,17 +160,11 @@ def search(
     else:
         dataset, valid = rows
     dataset.fields.refuse_unweighted()
-    name = request.trainers[0]  # the features are the same for all of them
-    chosen = from_json(name, fixed_of(name, fixed)).opened_from(store)
-    if chosen.encoder is not None:
-        encode = partial(
-            chosen.encoder.with_vectors,
-            crew=Crew(request.threads),
-            on_progress=on_progress,
-            store=store,
-        )
-        dataset = encode(dataset)
-        valid = None if valid is None else encode(valid)
+    encoder = chosen.opened_from(store).encoder
+    if encoder is not None:
+        crew = Crew(request.threads)
+        dataset = encoder.with_vectors(dataset, crew, on_progress, store)
+        valid = valid and encoder.with_vectors(valid, crew, on_progress, store)
     folds = (
         list(folds_of(dataset, request.folds, request.seed))
         if valid is None
@@ -206,8 +199,11 @@ def search(
     return sorted(trials, key=lambda facts: -facts.value)
 
 
-def _check(request: SearchRequest) -> dict[str, Scalar]:
-    """Return the values that are fixed. Raises BadParameter for a request that is not valid."""
+def _check(request: SearchRequest) -> tuple[dict[str, Scalar], Any]:
+    """Return the values that are fixed, and the parameters (`Chosen`) of the first trainer.
+
+    Raises BadParameter for a request that is not valid.
+    """
     if request.metric not in METRICS:
         raise BadParameter(
             f"--metric: expected one of {', '.join(METRICS)}, found {request.metric!r}"
@@ -218,9 +214,9 @@ def _check(request: SearchRequest) -> dict[str, Scalar]:
         raise BadParameter("--folds cannot be used with --valid")
     fixed = {key: scalar_of(text) for key, text in split_items(request.fixed).items()}
     check_space(request.trainers, fixed)
-    for name in request.trainers:
-        from_json(name, fixed_of(name, fixed))
-    return fixed
+    # features, vectors and encoder are the same for all trainers
+    chosen = [from_json(name, fixed_of(name, fixed)) for name in request.trainers]
+    return fixed, chosen[0]
 
 
 def folds_of(dataset: Dataset, folds: int, seed: int) -> Iterator[Fold]:
@@ -369,9 +365,13 @@ def try_trial(
     n_bytes = 0
     try:
         for fold in folds:
-            # an encoder has made the vectors of all folds already
-            chosen = training.chosen()._replace(encoder_name=None)
-            draft = train_dataset(fold.train, training, watch, chosen=chosen)
+            draft = train_dataset(
+                fold.train,
+                training,
+                watch,
+                # an encoder has made the vectors of all folds already
+                chosen=training.chosen()._replace(encoder_name=None),
+            )
             model = model_of(draft)
             featurizer = featurizer_of(model)
             held_out = fold.held_out

@@ -123,8 +123,10 @@ def dimensions_of(
     """
     space = dict(SPACES[name])
     if are_texts and fixed.get(_KIND, _WORDS) in (_WORDS, _CHARS):
-        names = {key.removeprefix(PREFIX) for key in fixed if key.startswith(PREFIX)}
-        names -= {"kind", "encoder"}  # those of all kinds
+        names = {key.removeprefix(PREFIX) for key in fixed if key.startswith(PREFIX)} - {
+            "kind",
+            "encoder",
+        }
         # otherwise the fixed parameters are those of characters
         space |= {
             _KIND: Choice(
