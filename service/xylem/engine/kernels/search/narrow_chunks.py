@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from xylem.engine.kernels.search.call import Rows
-from xylem.engine.kernels.search.scorer import children_width, finish_margins, place
+from xylem.engine.kernels.search.scorer import children_width, place, scale_sums
 from xylem.engine.kernels.search.scoring import CallParts
 from xylem.engine.kernels.search.workspace import RoutingWorkspace, Workspace
 from xylem_store import (
@@ -79,8 +79,18 @@ def score_narrow(parts: CallParts[RoutingWorkspace], k: int, end: int) -> None:
         vstore(work.margins[min(entry + 1, end - 1) - k], 0, second)
         vstore(work.margins[min(entry + 2, end - 1) - k], 0, third)
         vstore(work.margins[min(entry + 3, end - 1) - k], 0, fourth)
+    # the biases become a vector at the end of the array, which no feature uses: in the ensemble
+    # there may be fewer than eight numbers from the first one on
+    bias_at = len(work.narrow_rows) - EIGHT
+    child = ensemble.child_ptr[node]
+    for j in range(ensemble.child_ptr[node + 1] - child):
+        work.narrow_rows[place(bias_at + j)] = ensemble.node_bias[place(child + j)]
+    biases = load8(work.narrow_rows, bias_at)
+    vstore(work.narrow_rows, bias_at, zero8())
     for slot in range(end - k):
-        finish_margins(ensemble, node, np.int64(0), work, slot)
+        scale_sums(ensemble, node, work, slot)
+        margins = work.margins[slot]
+        vstore(margins, 0, add_scaled8(load8(margins, 0), np.float32(1.0), biases))
 
 
 @inlined

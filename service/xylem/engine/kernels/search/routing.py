@@ -121,7 +121,9 @@ def _score_level(parts: CallParts[RoutingWorkspace], n_entries: int) -> int:
                 call_scorer(scorer, IN_TURN, k, call_end, end)
             for entry in range(k, call_end):
                 charge(answers.costs, routing.entry_row[entry], work, entry - k)
-                _choose_children(parts, entry, entry - k)
+            step = call_end - k if is_mapped else 1
+            for entry in range(k, call_end, step):
+                _choose_children(parts, entry, entry + step, entry - k)
             k = call_end
         if is_in_one_pass:
             clear_features(ensemble, node, work.narrow_rows, int(children_width(ensemble, node)))
@@ -131,8 +133,11 @@ def _score_level(parts: CallParts[RoutingWorkspace], n_entries: int) -> int:
 
 
 @inlined
-def _choose_children(parts: CallParts[RoutingWorkspace], k: int, slot: int) -> None:
-    """Write the set of children that the k-th entry's row enters, by the margins of a slot."""
+def _choose_children(parts: CallParts[RoutingWorkspace], k: int, end: int, first_slot: int) -> None:
+    """Write the sets of children that the rows of entries k .. end - 1 of one node enter.
+
+    Their margins are in the slots from first_slot on.
+    """
     ensemble = parts.ensemble
     routing = parts.traversal_buffers
     node = routing.entry_node[k]
@@ -140,21 +145,25 @@ def _choose_children(parts: CallParts[RoutingWorkspace], k: int, slot: int) -> N
     n_children = ensemble.child_ptr[node + 1] - child
     prefetch(ensemble.node_chunk, child)
     prefetch(ensemble.leaf_ptr, child)
-    margins = parts.work.margins[slot]
-    all_children = 0
-    for word in range(routing.entry_children.shape[1]):
-        children = 0
-        if parts.search.link == _MULTIWAY:
-            positive = vgreater(vload(margins, word * LANES), vbroadcast(ZERO_F32))
-            children = positive & ((1 << min(LANES, max(0, n_children - word * LANES))) - 1)
-        routing.entry_children[k, word] = children
-        all_children |= children
-    if all_children == 0:
-        best = 0
-        for j in range(1, n_children):
-            if margins[j] > margins[best] or np.isnan(margins[best]):
-                best = j
-        routing.entry_children[k, best // LANES] = 1 << (best % LANES)
+    for entry in range(k, end):
+        margins = parts.work.margins[first_slot + entry - k]
+        all_children = 0
+        for word in range(routing.entry_children.shape[1]):
+            children = 0
+            if parts.search.link == _MULTIWAY:
+                positive = vgreater(vload(margins, word * LANES), vbroadcast(ZERO_F32))
+                children = positive & ((1 << min(LANES, max(0, n_children - word * LANES))) - 1)
+            routing.entry_children[place(entry), word] = children
+            all_children |= children
+        if all_children == 0:
+            best = 0
+            largest = margins[0]
+            for j in range(1, n_children):
+                margin = margins[place(j)]
+                is_larger = (margin > largest) | np.isnan(largest)
+                best = j if is_larger else best
+                largest = margin if is_larger else largest
+            routing.entry_children[place(entry), best // LANES] = 1 << (best % LANES)
 
 
 @inlined

@@ -104,6 +104,7 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
     The labels whose sums are not 0 are written to label_seen; return how many there are.
     """
     leaf_ptr = ensemble.leaf_ptr
+    last_leaf = len(routing.sorted_node) - 1
     n_seen = 0
     end = first
     weight = ONE_F32
@@ -112,7 +113,9 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
             while end < last and routing.sorted_tree[end] == routing.sorted_tree[i]:
                 end += 1
             weight = ONE_F32 / np.float32(end - i)
-        ahead = leaf_ptr[routing.sorted_node[min(i + _AHEAD, last - 1)]]
+        # the leaves of the next rows follow those of this one, and any node may be prefetched
+        ahead = leaf_ptr[routing.sorted_node[place(min(i + _AHEAD, last_leaf))]]
+        prefetch(leaf_ptr, routing.sorted_node[place(min(i + 2 * _AHEAD, last_leaf))])
         prefetch(ensemble.leaf_label, ahead)
         prefetch(ensemble.leaf_value, ahead)
         leaf = routing.sorted_node[i]
