@@ -138,9 +138,11 @@ class DataStream:
 
     def vectors(self) -> Iterator[F32]:
         """Yield the vectors of the rows of `parts`, in blocks; nothing if there are none."""
-        if not self._columns.vector and not self._columns.weight:  # then the texts are not read
-            return vector_blocks(self.path, self._columns)
-        return (part.vectors for part in self.parts() if part.vectors is not None)
+        return (
+            (part.vectors for part in self.parts() if part.vectors is not None)
+            if self._columns.vector or self._columns.weight
+            else vector_blocks(self.path, self._columns)  # the texts are not read
+        )
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         """Yield the rows of a .txt or .svm file in parts; update the sizes. Raises BadData."""

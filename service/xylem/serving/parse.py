@@ -169,7 +169,9 @@ def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:
     )
     return validated(
         {
-            key: [*map(_list_item, text)] if key in _LISTS else _query_value(text)
+            key: [_query_value(item) if item.startswith('{"under":') else item for item in text]
+            if key in _LISTS
+            else _query_value(text)
             for key, text in texts.items()
         },
         model,
@@ -241,10 +243,6 @@ def _check_size(body: bytes, limits: Limits, items_max: int) -> None:
     for size, size_max, noun in zip(size_of(body), size_limits, _SIZE_NOUNS, strict=True):
         if size > size_max:
             raise LimitExceeded(f"expected at most {size_max} {noun}, found {size}")
-
-
-def _list_item(text: str) -> Any:
-    return _query_value(text) if text.startswith('{"under":') else text
 
 
 def _query_value(text: str) -> Any:

@@ -137,22 +137,18 @@ class TrainingWork:
 
         `vectors.weight=auto` leaves them out if the rows are as good without.
         """
-        vectors = self.chosen.vectors
-        is_auto = vectors is not None and vectors.weight == "auto"
-        is_used = self.source.featurizer.tail_features or not is_auto
-        return dataset if is_used else replace(dataset, vectors=None)
+        return dataset if self.source.featurizer.tail_features else replace(dataset, vectors=None)
 
     def with_vectors(self, dataset: Dataset) -> Dataset:
         """Return a data set with vectors beside its texts, if the rows of the training have some.
 
         They are those of its file, or an encoder makes them.
         """
-        dataset = self.with_read_vectors(dataset)
         if self.chosen.encoder is not None and self.source.featurizer.tail_features:
             dataset = self.chosen.encoder.with_vectors(
                 dataset, self.crew, self.on_progress, self.store
             )
-        return dataset
+        return self.with_read_vectors(dataset)
 
     @property
     def row_digests(self) -> dict[str, NDArray[Any]]:

@@ -162,9 +162,8 @@ def search(
     dataset.fields.refuse_unweighted()
     encoder = chosen.opened_from(store).encoder
     if encoder is not None:
-        crew = Crew(request.threads)
-        dataset = encoder.with_vectors(dataset, crew, on_progress, store)
-        valid = valid and encoder.with_vectors(valid, crew, on_progress, store)
+        dataset = encoder.with_vectors(dataset, Crew(request.threads), on_progress, store)
+        valid = valid and encoder.with_vectors(valid, Crew(request.threads), on_progress, store)
     folds = (
         list(folds_of(dataset, request.folds, request.seed))
         if valid is None
@@ -374,12 +373,14 @@ def try_trial(
             )
             model = model_of(draft)
             featurizer = featurizer_of(model)
-            held_out = fold.held_out
-            if not featurizer.tail_features:  # with vectors.weight=auto words may be as good
-                held_out = replace(held_out, vectors=None)
+            # vectors.weight=auto leaves vectors out if words are as good
+            vectors = fold.held_out.vectors if featurizer.tail_features else None
             values.append(
                 valid_figures(
-                    model, labelled_dataset(held_out, featurizer), threads, watch
+                    model,
+                    labelled_dataset(replace(fold.held_out, vectors=vectors), featurizer),
+                    threads,
+                    watch,
                 ).metrics[request.metric]
             )
             n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
