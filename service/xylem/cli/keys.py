@@ -153,7 +153,13 @@ def usage(
     json: Json = False,
 ) -> None:
     """Show what keys sent to models: requests, rows, characters, and seconds of search."""
-    with opened_place(context, place, _local_usage) as source:
+    with opened_place(
+        context,
+        place,
+        lambda database, settings: SimpleNamespace(
+            usage=base.KeyRing(database, settings).usage.read
+        ),
+    ) as source:
         lines = source.usage(begin, end, groups)
     print_list(
         json,
@@ -161,10 +167,6 @@ def usage(
         ("usage", list(lines[0]) if lines else [], [list(line.values()) for line in lines]),
         "No usage in this time.",
     )
-
-
-def _local_usage(database: "base.Database", settings: "base.Settings") -> Any:
-    return SimpleNamespace(usage=base.KeyRing(database, settings).usage.read)
 
 
 @app.command()
