@@ -121,20 +121,14 @@ def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
         (
             database_name,
             (*columns, "limits"),
-            [
-                [
-                    *(key[name] for name in columns),
-                    [
-                        f"{key[limit]:g} {unit}"
-                        for limit, unit in _LIMITS.items()
-                        if key[limit] is not None
-                    ],
-                ]
-                for key in key_facts
-            ],
+            [[*(key[name] for name in columns), _limits_of(key)] for key in key_facts],
         ),
         "No keys. Make one: xylem keys create NAME --scope predict",
     )
+
+
+def _limits_of(key: dict[str, Any]) -> list[str]:
+    return [f"{key[name]:g} {unit}" for name, unit in _LIMITS.items() if key[name] is not None]
 
 
 @grouped

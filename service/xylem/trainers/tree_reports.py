@@ -141,18 +141,11 @@ def _mean_curve(curves: list[dict[str, Any]]) -> list[dict[str, float]]:
         np.concatenate([[0], np.geomspace(1, max(1, n_splits_max), _POINTS).astype(np.int64)])
     )
 
+    def mean_at(point: int, name: str) -> float:
+        return float(np.mean([curve[name][min(point, len(curve[name]) - 1)] for curve in curves]))
+
     return [
-        {
-            **_rounded(
-                {
-                    name: float(
-                        np.mean([curve[name][min(point, len(curve[name]) - 1)] for curve in curves])
-                    )
-                    for name in curves[0]
-                }
-            ),
-            "splits": point,
-        }
+        {**_rounded({name: mean_at(point, name) for name in curves[0]}), "splits": point}
         for point in points[points <= n_splits_max].tolist()
     ]
 

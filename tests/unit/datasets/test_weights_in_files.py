@@ -132,14 +132,14 @@ def test_a_stream_has_no_vectors_of_rows_that_are_not_there(
         if in_column
         else WEIGHTS.with_vectors([tmp_path / "t.npy"], path)
     )
-    kept = vectors[np.arange(30) % 3 > 0]
+    vectors_with_weight = vectors[np.arange(30) % 3 > 0]
     stream = DataStream(path, columns=columns)
     for _ in range(2):
-        np.testing.assert_array_equal(np.concatenate(list(stream.vectors())), kept)
+        np.testing.assert_array_equal(np.concatenate(list(stream.vectors())), vectors_with_weight)
         parts = [part.vectors for part in stream.parts() if part.vectors is not None]
-        np.testing.assert_array_equal(np.concatenate(parts), kept)
+        np.testing.assert_array_equal(np.concatenate(parts), vectors_with_weight)
         stream.settle()
-    np.testing.assert_array_equal(read_dataset(path, columns=columns).vectors, kept)
+    np.testing.assert_array_equal(read_dataset(path, columns=columns).vectors, vectors_with_weight)
 
 
 def test_a_table_as_lines_keeps_the_weights(tmp_path: Path) -> None:

@@ -236,13 +236,13 @@ def test_a_stream_is_encoded_once_with_the_bits_of_given_vectors(
     encoder = TextEncoder("tiny", store.encoders.open("tiny"), "query ", 128)
     file = tmp_path / "rows.npy"
     np.save(file, encoder.run([str(row["text"]) for row in ROWS], encoder.workspace()))
-    given = encoding_request.model_copy(
+    vectors_request = encoding_request.model_copy(
         update={
             "parameters": [*parameters, "vectors.dims=0"],
             "columns": encoding_request.columns.with_vectors([file, file], data, data),
         }
     )
-    train_and_publish(store, "given", given)
+    train_and_publish(store, "given", vectors_request)
     streamed, published = store.open("m"), store.open("given")
     for name, array in published.arrays.items():
         if not name.startswith(("origin", "report")):
@@ -285,9 +285,9 @@ def test_a_search_leaves_vectors_out_where_words_are_as_good(
     store: Store, data: Path, tmp_path: Path
 ) -> None:
     np.save(tmp_path / "rows.npy", np.ones((len(ROWS), 3), np.float32))
-    given = TableColumns().with_vectors([tmp_path / "rows.npy"], data)
+    file_columns = TableColumns().with_vectors([tmp_path / "rows.npy"], data)
     auto = ("features.kind=tfidf", "vectors.weight=auto")
-    for fixed, columns in ((auto, given), ((*PARAMETERS, *auto), TableColumns())):
+    for fixed, columns in ((auto, file_columns), ((*PARAMETERS, *auto), TableColumns())):
         (trial,) = search(
             SearchRequest(data, trainers=("label-tree",), trials=1, fixed=fixed, columns=columns),
             store=store,
@@ -302,13 +302,13 @@ def test_a_training_leaves_vectors_out_of_all_its_files(
 ) -> None:
     """Words are as good: the validation file and the folds of a ranker have no vectors, too."""
     np.save(tmp_path / "rows.npy", np.ones((len(ROWS), 3), np.float32))
-    given = TableColumns().with_vectors([tmp_path / "rows.npy"] * 2, data, data)
+    file_columns = TableColumns().with_vectors([tmp_path / "rows.npy"] * 2, data, data)
     trained = TrainRequest(
         trainer="label-tree",
         data=data,
         valid=data,
         parameters=[*(PARAMETERS if encodes else ()), "vectors.weight=auto"],
-        columns=TableColumns() if encodes else given,
+        columns=TableColumns() if encodes else file_columns,
         rerank=rerank,
     )
     phases: list[str] = []
