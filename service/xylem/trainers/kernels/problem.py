@@ -231,9 +231,9 @@ def pack_tile(
         first = position
         row = vload(weights, ascending[k] * LANES)
         sizes = vmax(row, vsub(vbroadcast(0.0), row))
-        is_tail = k >= n_pruned
-        large = every_child if is_tail else vatleast(sizes, vbroadcast(prune)) & vnonzero(row)
-        lanes = large & every_child
+        lanes = every_child
+        if k < n_pruned:
+            lanes &= vatleast(sizes, vbroadcast(prune)) & vnonzero(row)
         while lanes:
             lane[position] = lowest_lane(lanes)
             values[position] = weights[ascending[k], lane[position]]
