@@ -111,7 +111,7 @@ class LearnWork:
     chosen    the parameters of members, with an opened encoder
     rows      that teach, and that judge
     dataset   the documents that teach
-    until_the_end  closes what all steps need
+    resources  what all steps need, closed at the end of the run
     old       the version that `latest` names; None: there is none, or it cannot be opened
     member    the member that was trained on documents
     report    what the run reports, and a version stores
@@ -132,7 +132,7 @@ class LearnWork:
     report: dict[str, Any] = field(default_factory=dict)
     draft: Draft = MADE_LATER
     manifest: Manifest = MADE_LATER
-    until_the_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
 def learn_and_publish(
@@ -173,7 +173,7 @@ def learn_and_publish(
             f"{', '.join(missing)}"
         )
     store.prepare()
-    with _alone(store, model), contextlib.ExitStack() as until_the_end:
+    with _alone(store, model), contextlib.ExitStack() as resources:
         manifest = store.published(model, request.job) if request.job else None
         work = LearnWork(
             store=store,
@@ -182,7 +182,7 @@ def learn_and_publish(
             on_progress=on_progress,
             database=database,
             chosen=request.recipe.training(request.threads).chosen().opened_from(store),
-            until_the_end=until_the_end,
+            resources=resources,
             manifest=manifest or MADE_LATER,
         )
         for step in LAST_STEPS if manifest else STEPS:
@@ -228,7 +228,7 @@ def encode_texts(work: LearnWork) -> LearnWork:
     rows = work.rows
     if work.chosen.encoder is not None:
         parts = filter(None, (rows.documents, rows.weak, rows.judges, rows.corrections))
-        work.until_the_end.enter_context(
+        work.resources.enter_context(
             work.chosen.encoder.remembering(
                 map(dataset_of, parts), work.on_progress, work.store, Crew(work.request.threads)
             )
