@@ -1,6 +1,5 @@
 """The featurizer of an opened version, whatever its kind."""
 
-from dataclasses import replace
 from typing import Any
 
 from xylem.base import Dataset, SparseRows
@@ -37,9 +36,7 @@ def rows_of_member(member: Model, dataset: Dataset) -> SparseRows:
     Vectors beside texts are for those of the versions that take vectors.
     """
     featurizer = featurizer_of(member)
-    return featurizer.transform_dataset(
-        dataset if featurizer.vector_numbers else replace(dataset, vectors=None)
-    )
+    return featurizer.transform_dataset(featurizer.drop_unused_vectors(dataset))
 
 
 def matcher_of(model: Model) -> NameMatcher | None:

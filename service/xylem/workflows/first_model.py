@@ -99,8 +99,7 @@ def make_first_model(
     draft = train_dataset(train, request, learning, chosen=chosen)
     model = model_of(draft)
     featurizer = featurizer_of(model).encoded_by(None)
-    if not featurizer.tail_features:  # words alone are as good
-        valid, test = (replace(part, vectors=None) for part in (valid, test))
+    valid, test = map(featurizer.drop_unused_vectors, (valid, test))
     tuning_rows, test_rows = (labelled_dataset(part, featurizer) for part in (valid, test))
     ranking = (
         _try_ranking(train, test, request, chosen.with_features_of(featurizer), learning)

@@ -1,7 +1,6 @@
 """Train a version again on some of the rows that it was trained on, to fit a ranker by folds."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from xylem.workflows.train import TrainRequest, train_dataset
 from xylem_store import Draft, Model
 
 # What a manifest says of features that no parameter chooses.
-_FOUND_IN_ROWS = {
+_FACTS_OF_ROWS = {
     TextFields.key,
     *(f"{VectorParameters.name_prefix}{name}" for name in ("source", "numbers", "encoder")),
 }
@@ -33,7 +32,7 @@ def part_trainer(member: Model, dataset: Dataset) -> Callable[[Dataset], Draft] 
         **{
             name if name.startswith(VectorParameters.name_prefix) else f"{PREFIX}{name}": value
             for name, value in manifest.features.items()
-            if name not in _FOUND_IN_ROWS
+            if name not in _FACTS_OF_ROWS
         },
     }
     request = TrainRequest(
@@ -45,6 +44,4 @@ def part_trainer(member: Model, dataset: Dataset) -> Callable[[Dataset], Draft] 
         raise BadParameter(
             f"folds: {manifest.full_name} cannot be trained again: {error}"
         ) from None
-    return lambda part: train_dataset(
-        part if featurizer.vector_numbers else replace(part, vectors=None), request, chosen=chosen
-    )
+    return lambda part: train_dataset(featurizer.drop_unused_vectors(part), request, chosen=chosen)

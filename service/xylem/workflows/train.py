@@ -497,7 +497,7 @@ def rank_candidates(work: TrainingWork) -> TrainingWork:
     on_progress = work.on_progress
     for_part = request.model_copy(update={"weights": "float32"})
     chosen = work.chosen.with_features_of(work.source.featurizer)
-    dataset = work.with_read_vectors(request.read(on_progress))
+    dataset = work.source.featurizer.drop_unused_vectors(request.read(on_progress))
     with (
         nullcontext()
         if chosen.encoder is None
@@ -524,7 +524,7 @@ def rank_candidates(work: TrainingWork) -> TrainingWork:
                 request.valid,
                 on_progress,
                 request.columns,
-                with_vectors=work.with_read_vectors,
+                with_vectors=work.source.featurizer.drop_unused_vectors,
             ),
             request.threads,
             on_progress,

@@ -1,7 +1,7 @@
 """A training and what its steps have made so far, and its report."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, TypeAlias
 
@@ -132,23 +132,17 @@ class TrainingWork:
         """Return the training rows, if they are in memory."""
         return self.source.data if isinstance(self.source, PreparedRows) else None
 
-    def with_read_vectors(self, dataset: Dataset) -> Dataset:
-        """Return a data set with the vectors of its file; without them if they are left out.
-
-        `vectors.weight=auto` leaves them out if the rows are as good without.
-        """
-        return dataset if self.source.featurizer.tail_features else replace(dataset, vectors=None)
-
     def with_vectors(self, dataset: Dataset) -> Dataset:
         """Return a data set with vectors beside its texts, if the rows of the training have some.
 
-        They are those of its file, or an encoder makes them.
+        They are those of its file, or an encoder makes them. `vectors.weight=auto` leaves them out
+        if the rows are as good without.
         """
         if self.chosen.encoder is not None and self.source.featurizer.tail_features:
             dataset = self.chosen.encoder.with_vectors(
                 dataset, self.crew, self.on_progress, self.store
             )
-        return self.with_read_vectors(dataset)
+        return self.source.featurizer.drop_unused_vectors(dataset)
 
     @property
     def row_digests(self) -> dict[str, NDArray[Any]]:

@@ -6,6 +6,7 @@ A kernel makes the rows of texts, for data sets and requests.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -97,6 +98,15 @@ class Featurizer:
         A featurizer without vectors stays as it is.
         """
         return self
+
+    def drop_unused_vectors(self, dataset: Dataset) -> Dataset:
+        """Return a data set without the vectors beside its texts if this featurizer takes none.
+
+        It is for rows that several models share, of which some take vectors, and for models that
+        turned out to be as good without. Vectors that somebody gives to one model are not dropped:
+        `transform_dataset` refuses them.
+        """
+        return dataset if self.vector_numbers else replace(dataset, vectors=None)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the whole fitted state, by the names under which a version stores the arrays.

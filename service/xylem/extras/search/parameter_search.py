@@ -7,7 +7,7 @@ trials, need this module without it. A study that is stored in a file can be con
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -373,12 +373,10 @@ def try_trial(
             )
             model = model_of(draft)
             featurizer = featurizer_of(model)
-            # vectors.weight=auto leaves vectors out if words are as good
-            vectors = fold.held_out.vectors if featurizer.tail_features else None
             values.append(
                 valid_figures(
                     model,
-                    labelled_dataset(replace(fold.held_out, vectors=vectors), featurizer),
+                    labelled_dataset(featurizer.drop_unused_vectors(fold.held_out), featurizer),
                     threads,
                     watch,
                 ).metrics[request.metric]
